@@ -1,9 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program: finds the command and runs it. Only code in this folder may exit. */
+/*
+ * The program: finds the command and runs it. Only code in this folder may exit. Exit codes: 0,
+ * 1 failed, 2 wrong usage.
+ */
 #include <stdio.h>
+#include <string.h>
 
-int main(void)
+#include "src/cli/commands.h"
+
+static const ech_command *const COMMANDS[] = {
+#define X(name) &ech_cmd_##name,
+    ECH_COMMAND_MAP(X)
+#undef X
+};
+
+const ech_command *ech_command_find(const char *const name)
 {
-    (void)fputs("echelon: no command yet\n", stderr);
-    return 2;
+    for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) {
+        if (strcmp(COMMANDS[i]->name, name) == 0) return COMMANDS[i];
+    }
+    return NULL;
+}
+
+static void print_overview(FILE *const out)
+{
+    (void)fprintf(out, "usage: echelon COMMAND [OPTIONS]\n\n");
+    for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) {
+        (void)fprintf(out, "  %-12s %s\n", COMMANDS[i]->name, COMMANDS[i]->summary);
+    }
+    (void)fprintf(out,
+                  "\n'echelon help COMMAND' lists a command's options and shows an example.\n");
+}
+
+static bool print_man;
+
+static int run_help(const int argc, char **const argv)
+{
+    if (argc == 0) {
+        print_overview(stdout);
+        return ECH_EXIT_OK;
+    }
+    const ech_command *const cmd = ech_command_find(argv[0]);
+    if (cmd == NULL)
+        return ech_usage_error("there is no command '%s'; 'echelon help' lists them", argv[0]);
+    if (print_man) {
+        ech_command_man(cmd);
+    } else {
+        ech_command_help(cmd);
+    }
+    return ECH_EXIT_OK;
+}
+
+static const ech_option HELP_OPTIONS[] = {
+    { "man", 0, ECH_OPT_FLAG, &print_man, NULL, "print the page in man(7) format", 0, 0, NULL },
+};
+
+const ech_command ech_cmd_help = {
+    "help",
+    "[COMMAND]",
+    "what the commands are, or what one of them takes",
+    "echelon help generate",
+    HELP_OPTIONS,
+    sizeof HELP_OPTIONS / sizeof HELP_OPTIONS[0],
+    run_help,
+};
+
+int main(const int argc, char **const argv)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return ECH_EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
+    const ech_command *const cmd = ech_command_find(name);
+    if (cmd == NULL)
+        return ech_usage_error("there is no command '%s'; 'echelon help' lists them", name);
+    return ech_command_main(cmd, argc - 1, argv + 1);
 }

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The option table at work. Invariant: a target is written only with a value that passed its
+ * check. Runs once, on the main thread.
+ */
+#include "src/cli/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_OPTIONS 96
+
+int ech_report(const ech_error *const err)
+{
+    (void)fprintf(stderr, "echelon: %s\n", err->text);
+    return ech_status_exit(err->code);
+}
+
+int ech_usage_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)fputs("echelon: ", stderr);
+    (void)vfprintf(stderr, fmt, ap);
+    (void)fputc('\n', stderr);
+    va_end(ap);
+    return ECH_EXIT_USAGE;
+}
+
+static bool takes_value(const ech_option *const o)
+{
+    return o->kind != ECH_OPT_FLAG && o->kind != ECH_OPT_NO_FLAG;
+}
+
+static const char *add_string(ech_strings *const list, const char *const value)
+{
+    if (list->count == list->cap) {
+        const size_t cap = list->cap == 0 ? 8 : 2 * list->cap;
+        const char **const items = realloc(list->items, cap * sizeof *items);
+        if (items == NULL) return "does not fit in memory";
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->count++] = value;
+    return NULL;
+}
+
+static const char *set_int(const ech_option *const o, const char *const value)
+{
+    char *end;
+    errno = 0;
+    const long long v = strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || errno != 0) return "must be a whole number";
+    if (o->max > o->min && ((double)v < o->min || (double)v > o->max)) return "is out of range";
+    *(int64_t *)o->target = v;
+    return NULL;
+}
+
+static const char *set_double(const ech_option *const o, const char *const value)
+{
+    char *end;
+    const double v = strtod(value, &end);
+    if (end == value || *end != '\0' || !isfinite(v)) return "must be a finite number";
+    if (o->max > o->min && (v < o->min || v > o->max)) return "is out of range";
+    *(double *)o->target = v;
+    return NULL;
+}
+
+static const char *set_size(const ech_option *const o, const char *const value)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(value, &end, 10);
+    if (end == value || !isdigit((unsigned char)value[0]) || errno != 0) return "must be a size";
+    static const char SUFFIXES[] = "kmgt";
+    unsigned shift = 0;
+    if (*end != '\0') {
+        const char *const at = strchr(SUFFIXES, tolower((unsigned char)*end));
+        if (at == NULL || end[1] != '\0') return "must be bytes, or a number with K, M, G or T";
+        shift = 10 * (unsigned)(at - SUFFIXES + 1);
+    }
+    if (v > UINT64_MAX >> shift) return "is out of range";
+    *(uint64_t *)o->target = (uint64_t)v << shift;
+    return NULL;
+}
+
+/* NULL when value was taken, else why not. */
+static const char *set_value(const ech_option *const o, const char *const value)
+{
+    switch (o->kind) {
+    case ECH_OPT_FLAG:
+        *(bool *)o->target = true;
+        return NULL;
+    case ECH_OPT_NO_FLAG:
+        *(bool *)o->target = false;
+        return NULL;
+    case ECH_OPT_STRING:
+        *(const char **)o->target = value;
+        return NULL;
+    case ECH_OPT_STRINGS:
+        return add_string(o->target, value);
+    case ECH_OPT_INT:
+        return set_int(o, value);
+    case ECH_OPT_SIZE:
+        return set_size(o, value);
+    case ECH_OPT_DOUBLE:
+        return set_double(o, value);
+    case ECH_OPT_CALL:
+        return o->call(o->name, value);
+    }
+    return "is of no kind";
+}
+
+static int complain(const ech_option *const o, const char *const source, const char *const value,
+                    const char *const why)
+{
+    if (o->max > o->min && strstr(why, "range") != NULL) {
+        return ech_usage_error("%s%s %s %s (%g to %g)", source, o->name, value, why, o->min,
+                               o->max);
+    }
+    return ech_usage_error("%s%s %s %s", source, o->name, value, why);
+}
+
+/* Values from the environment come first: a flag then overwrites them. */
+static int read_environment(const ech_command *const cmd)
+{
+    for (size_t i = 0; i < cmd->n_options; i++) {
+        const ech_option *const o = &cmd->options[i];
+        /* A repeated option has no single value that a flag could overwrite. */
+        if (!takes_value(o) || o->kind == ECH_OPT_STRINGS) continue;
+        char name[64] = "ECHELON_";
+        size_t n = strlen(name);
+        for (const char *p = o->name; *p != '\0' && n < sizeof name - 1; p++) {
+            name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+        }
+        name[n] = '\0';
+        const char *const value = getenv(name);
+        if (value == NULL) continue;
+        const char *const why = set_value(o, value);
+        if (why != NULL) return complain(o, "ECHELON_… for --", value, why);
+    }
+    return ECH_EXIT_OK;
+}
+
+/* getopt's tables; index i of long_options is option i, the last is --help. */
+static void fill_getopt(const ech_command *const cmd, struct option *const long_options,
+                        char *const short_options)
+{
+    size_t s = 0;
+    short_options[s++] = ':';
+    for (size_t i = 0; i < cmd->n_options; i++) {
+        const ech_option *const o = &cmd->options[i];
+        long_options[i] = (struct option){
+            .name = o->name,
+            .has_arg = takes_value(o) ? required_argument : no_argument,
+            .val = (int)(256 + i),
+        };
+        if (o->short_name != 0) {
+            short_options[s++] = o->short_name;
+            if (takes_value(o)) short_options[s++] = ':';
+        }
+    }
+    long_options[cmd->n_options] =
+        (struct option){ .name = "help", .has_arg = no_argument, .val = 'h' };
+    short_options[s++] = 'h';
+    short_options[s] = '\0';
+}
+
+static const ech_option *option_of(const ech_command *const cmd, const int val)
+{
+    if (val >= 256) return &cmd->options[val - 256];
+    for (size_t i = 0; i < cmd->n_options; i++) {
+        if (cmd->options[i].short_name == val) return &cmd->options[i];
+    }
+    return NULL;
+}
+
+int ech_command_main(const ech_command *const cmd, const int argc, char **const argv)
+{
+    struct option long_options[MAX_OPTIONS + 2] = { 0 };
+    char short_options[2 * MAX_OPTIONS + 4];
+    if (cmd->n_options > MAX_OPTIONS) return ech_usage_error("%s has too many options", cmd->name);
+    fill_getopt(cmd, long_options, short_options);
+
+    const int env_rc = read_environment(cmd);
+    if (env_rc != ECH_EXIT_OK) return env_rc;
+
+    opterr = 0;
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, short_options, long_options, NULL)) != -1;) {
+        if (c == 'h') {
+            ech_command_help(cmd);
+            return ECH_EXIT_OK;
+        }
+        if (c == '?' || c == ':') {
+            return ech_usage_error("%s %s; 'echelon help %s' lists the options", argv[optind - 1],
+                                   c == ':' ? "needs a value" : "is no option here", cmd->name);
+        }
+        const ech_option *const o = option_of(cmd, c);
+        const char *const why = set_value(o, optarg);
+        if (why != NULL) return complain(o, "--", optarg, why);
+    }
+    return cmd->run(argc - optind, argv + optind);
+}
+
+void ech_command_help(const ech_command *const cmd)
+{
+    (void)printf("usage: echelon %s [OPTIONS]%s%s\n\n%s\n\n", cmd->name,
+                 cmd->args[0] != '\0' ? " " : "", cmd->args, cmd->summary);
+    if (cmd->n_options > 0) (void)printf("options:\n");
+    for (size_t i = 0; i < cmd->n_options; i++) {
+        const ech_option *const o = &cmd->options[i];
+        char left[64];
+        (void)snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->short_name != 0 ? "-" : "  ",
+                       o->short_name != 0 ? o->short_name : ' ', o->short_name != 0 ? ", " : " ",
+                       o->name, takes_value(o) ? " " : "", takes_value(o) ? o->arg : "");
+        (void)printf("  %-32s %s\n", left, o->help);
+    }
+    (void)printf("\nexample:\n");
+    for (const char *p = cmd->example; *p != '\0';) {
+        const size_t n = strcspn(p, "\n");
+        (void)printf("  %.*s\n", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    if (cmd->n_options > 0) {
+        (void)printf(
+            "\nAn option with a value can also be given in the environment: --%s as ECHELON_… in "
+            "upper case.\n",
+            cmd->options[0].name);
+    }
+}
+
+/* roff takes a leading '.' or "'" as a command, and '-' as a hyphen. */
+static void put_roff(const char *s)
+{
+    if (*s == '.' || *s == '\'') (void)fputs("\\&", stdout);
+    for (; *s != '\0'; s++) {
+        if (*s == '-' || *s == '\\') (void)putchar('\\');
+        (void)putchar(*s);
+    }
+}
+
+void ech_command_man(const ech_command *const cmd)
+{
+    (void)printf(".TH ECHELON\\-");
+    for (const char *p = cmd->name; *p != '\0'; p++) {
+        (void)putchar(toupper((unsigned char)*p));
+    }
+    (void)printf(" 1\n.SH NAME\nechelon\\-%s \\- ", cmd->name);
+    put_roff(cmd->summary);
+    (void)printf("\n.SH SYNOPSIS\n.B echelon %s\n[OPTIONS] ", cmd->name);
+    put_roff(cmd->args);
+    (void)printf("\n.SH OPTIONS\n");
+    for (size_t i = 0; i < cmd->n_options; i++) {
+        const ech_option *const o = &cmd->options[i];
+        (void)printf(".TP\n.B \\-\\-");
+        put_roff(o->name);
+        if (takes_value(o)) (void)printf(" \\fI%s\\fR", o->arg);
+        (void)putchar('\n');
+        put_roff(o->help);
+        (void)putchar('\n');
+    }
+    (void)printf(".SH EXAMPLE\n.nf\n");
+    put_roff(cmd->example);
+    (void)printf("\n.fi\n");
+}
