@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel table: what an instruction set must offer, as one struct of function pointers. `ref/`
+ * fills it with plain C, which is the specification; x86/ overrides upward, in the order
+ * AVX2 → AVX-512 → AVX-512 BF16, for what the CPU has.
+ *
+ * Order of accumulation, the same for every number of rows and panels and every tile:
+ *
+ *   mm, act f32   one chain per output: acc = fma(w[k], x[k], acc), k = 0, 1, 2, …; the chain
+ *                 starts at 0, or at y when `accumulate` is set. Weights are widened exactly. With
+ *                 round to nearest even and no flushing this gives equal bits on every CPU.
+ *   mm, act bf16  one chain over pairs, k = 0, 2, 4, …, each pair as the CPU's vdpbf16ps adds it
+ *                 (odd k first, then even, denormals flushed); elsewhere two fma in that order.
+ *   sums          16 lanes, lane i takes elements i, i+16, …; then lanes i and i+8, i+4, i+2, i+1
+ *                 are added. Elements past the end count as nothing.
+ *   exp           one polynomial, ech_exp_ref() in ref/, the same operations on every CPU.
+ *
+ * Kernels read exactly the elements named, with any alignment of x and y (4 bytes); w is 64-byte
+ * aligned. They have no state and run on any thread. Checked by tests/kernels.
+ */
+#ifndef ECH_CHIP_CPU_OPS_H
+#define ECH_CHIP_CPU_OPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/chip/image.h"
+
+/* What the activations of a matrix product are. */
+typedef enum ech_act_type {
+    ECH_ACT_F32,
+    ECH_ACT_BF16, /* uint16_t, padded with a zero to an even number */
+    ECH_ACT_COUNT,
+} ech_act_type;
+
+/* y[r, p * 16 + i] = sum over k of w[p][k][i] * x[r, k] */
+typedef struct ech_mm_args {
+    const void *w;      // n_panels panels, each [k][16] of the kernel's pack type
+    size_t panel_bytes; // from one panel to the next
+    uint32_t n_panels;  // 1 … ECH_MM_MAX_PANELS
+    uint32_t k;
+    const void *x;   // [n_rows, k]
+    size_t x_stride; // bytes from row to row
+    uint32_t n_rows; // any
+    bool accumulate;
+    float *y;        // [n_rows, n_panels * 16]
+    size_t y_stride; // floats from row to row
+} ech_mm_args;
+
+#define ECH_MM_MAX_PANELS 8
+
+typedef void ech_mm_fn(const ech_mm_args *args);
+
+typedef struct ech_cpu_ops {
+    const char *name;
+
+    /* NULL where there is no such pair. */
+    ech_mm_fn *mm[ECH_PACK_COUNT][ECH_ACT_COUNT];
+
+    /* y = x * w * 1 / sqrt(mean(x²) + eps); w NULL: without. y may be x. */
+    void (*rms_norm)(const float *x, const float *w, uint32_t n, float eps, float *y);
+    /* Rounded to nearest even; NaN stays NaN; n rounded up to even, the spare one zero. */
+    void (*to_bf16)(const float *x, uint32_t n, uint16_t *y);
+    /* y += x */
+    void (*add)(float *y, const float *x, uint32_t n);
+    /* y = gate / (1 + exp(-gate)) * up */
+    void (*swiglu)(const float *gate, const float *up, uint32_t n, float *y);
+    /*
+     * s[i] = exp(s[i] * scale - m), m the largest s[i] * scale; returns the sum, *ret_max = m.
+     * n >= 1.
+     */
+    float (*softmax)(float *s, uint32_t n, float scale, float *ret_max);
+    /* y = y * a + x * b, as fma(y, a, x * b) */
+    void (*mix)(float *y, float a, const float *x, float b, uint32_t n);
+    /* y = x * a */
+    void (*scale)(float *y, const float *x, float a, uint32_t n);
+} ech_cpu_ops;
+
+/* Features found, as bits; narrowed by ECHELON_CPU=ref|avx2|avx512. */
+enum {
+    ECH_CPU_V3 = 1 << 0, /* AVX2, FMA, F16C, BMI1/2, and the OS saves ymm */
+    ECH_CPU_V4 = 1 << 1, /* V3 and AVX-512 F, BW, DQ, VL, CD, and the OS saves zmm */
+    ECH_CPU_V4_VNNI = 1 << 2,
+    ECH_CPU_V4_BF16 = 1 << 3,
+};
+
+/* What this CPU has (CPUID and XGETBV), without narrowing. */
+uint32_t ech_cpu_features(void);
+/* The same, narrowed by ECHELON_CPU. EINVAL for a value that is none of its words. */
+ech_status ech_cpu_features_allowed(uint32_t *ret_features, ech_error *err);
+/* Fills the table for these features; ref where there is nothing better. */
+void ech_cpu_ops_init(ech_cpu_ops *ops, uint32_t features);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The `pack` program: which bytes of which source file become which part of the image. Made in the
+ * parent, run on all cores of a chip. Running it twice gives the same bytes.
+ *
+ *     task: tensors 0 … n-1 the sources (u8, INPUT), last the weights image (u8, OUTPUT_EXISTING);
+ *           no scalars
+ *
+ * The image's padding must be zero before (a fresh region is). The progress word counts tiles.
+ *
+ *     ech_pack_builder *b;
+ *     ech_pack_builder_create(&b);
+ *     ech_pack_builder_matrix(b, &entries[qkv], (ech_pack_source){ 0, q_off, ECH_SRC_BF16 },
+ * q_rows, ech_pack_rows(0), err); ech_pack_builder_matrix(b, &entries[qkv], k_source, k_rows,
+ * ech_pack_rows(q_rows), err); ech_pack_builder_matrix(b, &entries[gate_up], gate, n,
+ * ech_pack_rows_interleaved(0), err); ech_pack_builder_matrix(b, &entries[gate_up], up, n,
+ * ech_pack_rows_interleaved(1), err); ech_pack_builder_finish(b, n_sources, image_bytes, &bytes,
+ * &len, err);   // free(bytes) ech_pack_builder_destroy(&b);
+ */
+#ifndef ECH_CHIP_PACK_H
+#define ECH_CHIP_PACK_H
+
+#include "src/chip/image.h"
+
+/* How numbers are stored in a source file. Part of the program format: append only. */
+typedef enum ech_src_type {
+    ECH_SRC_F32,
+    ECH_SRC_F16,
+    ECH_SRC_BF16,
+    ECH_SRC_COUNT,
+} ech_src_type;
+
+/* Bytes of n numbers in a row; 0 when the type isn't one, or n is no multiple of its block. */
+size_t ech_src_bytes(ech_src_type type, uint64_t n);
+
+typedef struct ech_pack_source {
+    uint32_t tensor;   /* index of the task's source tensor */
+    uint64_t offset;   /* byte of the first number in it; any alignment */
+    ech_src_type type; /* row-major [rows, cols], no gaps */
+} ech_pack_source;
+
+/*
+ * Which row of the destination source row r becomes: row0 + (r / group) * stride + r % group.
+ * ech_pack_rows: one block at row0. ech_pack_rows_interleaved: panels of 16 of two matrices in
+ * turn (gate panel, up panel, …), which the SwiGLU epilogue expects; a matrix made of two with n
+ * rows each has 2 * round_up(n, 16) rows.
+ */
+typedef struct ech_pack_place {
+    uint64_t row0, group, stride;
+} ech_pack_place;
+
+static inline ech_pack_place ech_pack_rows(const uint64_t row0)
+{
+    return (ech_pack_place){ row0, UINT64_MAX, 0 };
+}
+
+static inline ech_pack_place ech_pack_rows_interleaved(const uint32_t which)
+{
+    return (ech_pack_place){ (uint64_t)which * ECH_PANEL, ECH_PANEL, UINT64_C(2) * ECH_PANEL };
+}
+
+typedef struct ech_pack_builder ech_pack_builder;
+
+ech_status ech_pack_builder_create(ech_pack_builder **ret_b);
+void ech_pack_builder_destroy(ech_pack_builder **b);
+/* rows x entry->cols numbers into the (placed) matrix entry. EINVAL when they don't fit in it. */
+ech_status ech_pack_builder_matrix(ech_pack_builder *b, const ech_image_entry *entry,
+                                   ech_pack_source source, uint64_t rows, ech_pack_place place,
+                                   ech_error *err);
+/* n numbers to f32 at element `first` of a vector entry. */
+ech_status ech_pack_builder_vector(ech_pack_builder *b, const ech_image_entry *entry,
+                                   ech_pack_source source, uint64_t first, uint64_t n,
+                                   ech_error *err);
+/* The program's bytes, one malloc that the caller frees. Nothing is written on failure. */
+ech_status ech_pack_builder_finish(ech_pack_builder *b, uint32_t n_sources, uint64_t image_bytes,
+                                   void **ret_bytes, size_t *ret_len, ech_error *err);
+
+#endif
