@@ -45,6 +45,7 @@
 #define ECHELON_ENGINE_H
 
 #include "echelon/status.h"
+#include "echelon/types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,20 +55,6 @@ extern "C" {
 
 typedef struct ech_engine ech_engine;
 typedef struct ech_request ech_request;
-
-/** How keys and values are stored. */
-typedef enum ech_kv_type {
-    ECH_KV_F16 = 0,
-    ECH_KV_F32 = 1,
-    ECH_KV_BF16 = 2,
-    ECH_KV_Q8 = 3,
-} ech_kv_type;
-
-/** What the matrix products compute in. */
-typedef enum ech_compute {
-    ECH_COMPUTE_F32 = 0,  /* 16- and 32-bit weights widened, activations f32 */
-    ECH_COMPUTE_BF16 = 1, /* native dot products, activations rounded; other bits than F32 */
-} ech_compute;
 
 /*
  * How an engine is opened. Always filled by ech_engine_options_default() first, so that a program

@@ -24,38 +24,11 @@
 #define ECHELON_MODEL_H
 
 #include "echelon/status.h"
+#include "echelon/types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/** How keys and values are stored: X(NAME, value, "name on the command line"). */
-#define ECH_KV_TYPE_MAP(X)                                                                         \
-    X(F16, 0, "f16")                                                                               \
-    X(F32, 1, "f32")                                                                               \
-    X(BF16, 2, "bf16")                                                                             \
-    X(Q8, 3, "q8")
-
-typedef enum ech_kv_type {
-#define X(name, value, text) ECH_KV_##name = value,
-    ECH_KV_TYPE_MAP(X)
-#undef X
-} ech_kv_type;
-
-/**
- * What 16- and 32-bit weights are multiplied with. F32: weights are widened, activations stay f32,
- * so that every CPU computes the same thing. BF16: activations are rounded to bf16 and native dot
- * products are used; faster, less exact, never chosen silently.
- */
-#define ECH_COMPUTE_MAP(X)                                                                         \
-    X(F32, 0, "f32")                                                                               \
-    X(BF16, 1, "bf16")
-
-typedef enum ech_compute {
-#define X(name, value, text) ECH_COMPUTE_##name = value,
-    ECH_COMPUTE_MAP(X)
-#undef X
-} ech_compute;
 
 /** "f16", …; "?" for a value that is no type. */
 ECH_API const char *ech_kv_type_name(ech_kv_type type);

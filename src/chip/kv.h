@@ -19,17 +19,10 @@
 #include <stdint.h>
 
 #include "echelon/status.h"
+#include "echelon/types.h"
 
 #define ECH_KV_PAGE           32 /* positions in a page */
 #define ECH_KV_LAYOUT_VERSION 1
-
-typedef enum ech_kv_type {
-    ECH_KV_F32,
-    ECH_KV_F16,
-    ECH_KV_BF16,
-    ECH_KV_Q8, /* bytes -127 … 127 and one scale per position, head and K or V */
-    ECH_KV_COUNT,
-} ech_kv_type;
 
 typedef struct ech_kv_shape {
     uint32_t n_layers;
@@ -38,10 +31,8 @@ typedef struct ech_kv_shape {
     ech_kv_type type;
 } ech_kv_shape;
 
-/* "f16"; "unknown" for a value that is no type. */
-const char *ech_kv_type_name(ech_kv_type type);
-/* The type of that name; false when there is none. */
-bool ech_kv_type_find(const char *name, ech_kv_type *ret_type);
+/* Types of ech_kv_type: values at or above it are none. */
+#define ECH_KV_TYPES 4
 
 /* Bytes of one K block and of one V block (they are equal). */
 size_t ech_kv_block_bytes(ech_kv_type type, uint32_t head_dim);

@@ -46,12 +46,10 @@ void ech_program_seal(void *program, size_t len, ech_program_kind kind);
 /* ---- forward programs ---------------------------------------------------------------------------
  */
 
-/* What numbers a matrix product multiplies. */
-typedef enum ech_compute {
-    ECH_COMPUTE_F32,  /* 16-bit weights widened, activations f32: the same bits on every CPU */
-    ECH_COMPUTE_BF16, /* bf16 weights: activations rounded to bf16; other weights: as f32 */
-    ECH_COMPUTE_COUNT,
-} ech_compute;
+/*
+ * ech_compute says what a matrix product multiplies. With ECH_COMPUTE_BF16 the input of a matrix
+ * whose packed type is bf16 is rounded to bf16; matrices of other types compute as with F32.
+ */
 
 typedef struct ech_forward_header {
     ech_program_head head;
