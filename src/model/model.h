@@ -7,6 +7,7 @@
  *
  *     ech_model_open → ech_model_make_plan → ech_plan_check      nothing mapped yet
  *     map source.N (ech_model_source_at), weights, kv, step       sizes from the plan
+ *     ech_model_image_begin                                       directory of the weights
  *     ech_model_pack_program, ech_model_forward_program           registered before init
  *     fork; submit pack; ready
  *     ech_model_close_sources                                     after the pack task is done
@@ -65,8 +66,9 @@ void ech_model_close_sources(ech_model *model);
 
 /* What a forward program is made for. */
 typedef struct ech_forward_options {
-    uint32_t max_rows;   /* rows of one step at most */
-    uint32_t max_logits; /* rows of one step that want logits at most */
+    uint32_t max_rows;      /* rows of one step at most */
+    uint32_t max_logits;    /* rows of one step that want logits at most */
+    uint32_t max_positions; /* context length: positions are below it */
     ech_kv_type kv_type;
     ech_compute compute;
 } ech_forward_options;
@@ -94,9 +96,15 @@ ech_status ech_plan_check(const ech_model *model, const ech_model_plan *plan, ui
 /*
  * Bytes that this process may still take: the machine's available memory or what the tightest
  * memory limit of its cgroups leaves, whichever is less. UINT64_MAX when neither can be read.
- * *ret_limit (may be NULL) becomes "memory" or the limiting cgroup's file, a constant string.
+ * *ret_limit (may be NULL) becomes what limits it, a constant string for messages.
  */
 uint64_t ech_memory_available(const char **ret_limit);
+
+/*
+ * Writes header and directory of the packed image to the beginning of the weights region, which is
+ * new (all zero) and has plan.weights_bytes. The pack task fills in the rest.
+ */
+void ech_model_image_begin(const ech_model *model, void *image);
 
 /*
  * The programs' bytes, appended to out (the caller's; on failure it holds what it held).
