@@ -44,6 +44,7 @@
 #ifndef ECHELON_ENGINE_H
 #define ECHELON_ENGINE_H
 
+#include "echelon/model.h"
 #include "echelon/status.h"
 #include "echelon/types.h"
 
@@ -63,7 +64,7 @@ typedef struct ech_request ech_request;
  */
 typedef struct ech_engine_options {
     size_t struct_size;    /* set by the defaults function, don't change */
-    const char *model_dir; /* a folder in Hugging Face's layout; required */
+    const char *model_dir; /* as ech_model_find() takes it; NULL: the demo model */
     const char *platform;  /* "cpu" (default) or "sim", a chip that computes nothing, for tests */
     const int *device_ids; /* [n_devices] NULL: device 0 */
     size_t n_devices;      /* this version runs the model on the first */
