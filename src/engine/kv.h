@@ -56,7 +56,8 @@ typedef struct ech_kv {
     uint64_t n_evictions;
 } ech_kv;
 
-/* Allocates for n_pages ≥ 1. seed keys the hash; a random one keeps users from making collisions. */
+/* Allocates for n_pages ≥ 1. seed keys the hash; a random one keeps users from making collisions.
+ */
 ech_status ech_kv_init(ech_kv *kv, uint32_t n_pages, uint64_t seed, ech_error *err);
 void ech_kv_fini(ech_kv *kv);
 
@@ -83,9 +84,9 @@ void ech_kv_salt_release(ech_kv *kv, uint32_t salt);
 bool ech_kv_salt_find(const ech_kv *kv, ech_str name, uint32_t *ret_salt);
 
 typedef struct ech_kv_hit {
-    uint32_t n_full;        /* pages that match whole */
-    uint32_t partial_page;  /* ECH_KV_NONE, or the page whose first partial_ids match what follows */
-    uint32_t partial_ids;   /* below 32, above 0 when there is a page */
+    uint32_t n_full;       /* pages that match whole */
+    uint32_t partial_page; /* ECH_KV_NONE, or the page whose first partial_ids match what follows */
+    uint32_t partial_ids;  /* below 32, above 0 when there is a page */
 } ech_kv_hit;
 
 /*
@@ -99,9 +100,11 @@ void ech_kv_touch(ech_kv *kv, uint32_t page);
 
 /*
  * Enters page as the node for ids[0..n), 1 ≤ n ≤ 32, that follow after parent (ECH_KV_NONE or a
- * full node). The caller holds a reference on page. A page that is a node already grows to n ids.
- * Returns the node that stands for these ids from now on: page, or another one that holds the same
- * (page is then no node). ECH_KV_NONE: a partial page that another one covers; nothing was entered.
+ * full node that the caller holds). The caller holds a reference on page. A page that is a node
+ * already grows to n ids. Returns the node that stands for these ids from now on: page, or another
+ * full one that holds the same (page is then no node): the caller should hold that one instead, so
+ * that every held node's parents are held. ECH_KV_NONE: a partial page that another one covers;
+ * nothing was entered.
  */
 uint32_t ech_kv_insert(ech_kv *kv, uint32_t salt, uint32_t parent, const int32_t *ids, uint32_t n,
                        uint32_t page);
