@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The batch scheduler: tenants, queue, admission, preemption, the plan of a step. See sched.h.
+ *
+ * Invariants: a running sequence has a slot of its own; slots and pages of an ended sequence are
+ * given back only when no step in flight names them; the running list is in the order of
+ * admission, so its tail is the one to be preempted. Runs on the engine's thread.
+ */
+#include "src/engine/sched_int.h"
+
+#include <float.h>
+#include <stdlib.h>
+
+#include "src/base/clock.h"
+#include "src/base/error.h"
+
+/* Waiting so long is worth one step of priority. */
+#define AGING_NS (10 * ECH_NS_PER_S)
+/* Prompts that are computed at the same time: two take turns, the others are admitted early so
+ * that a short one among them can be seen. */
+enum { MAX_PREFILLING = 4 };
+
+/* ---- lists ---- */
+
+static void list_append(ech_seq_list *l, ech_seq *seq)
+{
+    seq->prev = l->tail;
+    seq->next = NULL;
+    if (l->tail != NULL)
+        l->tail->next = seq;
+    else
+        l->head = seq;
+    l->tail = seq;
+    l->n++;
+}
+
+static void list_remove(ech_seq_list *l, ech_seq *seq)
+{
+    if (seq->prev != NULL)
+        seq->prev->next = seq->next;
+    else
+        l->head = seq->next;
+    if (seq->next != NULL)
+        seq->next->prev = seq->prev;
+    else
+        l->tail = seq->prev;
+    seq->prev = seq->next = NULL;
+    l->n--;
+}
+
+/* ---- tenants ---- */
+
+ech_status ech_sched_init(ech_sched *s, ech_kv *kv, uint32_t max_running, uint32_t max_rows,
+                          uint32_t max_logits)
+{
+    ECH_ASSERT(max_running >= 1 && max_running <= ECH_SCHED_MAX_RUNNING);
+    ECH_ASSERT(max_rows >= max_running && max_logits >= max_running);
+    *s = (ech_sched){
+        .kv = kv, .max_running = max_running, .max_rows = max_rows, .max_logits = max_logits
+    };
+    s->stale = calloc(kv->n_pages, sizeof *s->stale);
+    return s->stale != NULL ? ECH_OK : ECH_ENOMEM;
+}
+
+void ech_sched_fini(ech_sched *s)
+{
+    ECH_ASSERT(s->waiting.n == 0 && s->running.n == 0 && s->ending.n == 0);
+    for (uint32_t i = 0; i < s->n_tenants; i++)
+        free(s->tenants[i].name);
+    free(s->tenants);
+    free(s->stale);
+    *s = (ech_sched){ 0 };
+}
+
+/* Where a tenant begins that comes now: where the least served of those that are there is, so that
+ * it neither waits for them nor makes them wait for what it never asked for. */
+static double least_served(const ech_sched *s)
+{
+    double least = DBL_MAX;
+    for (uint32_t i = 0; i < s->n_tenants; i++)
+        if (s->tenants[i].n_uses > 0 && s->tenants[i].served < least) least = s->tenants[i].served;
+    return least < DBL_MAX ? least : 0;
+}
+
+static ech_tenant *find_tenant(ech_sched *s, ech_str name)
+{
+    for (uint32_t i = 0; i < s->n_tenants; i++) {
+        ech_tenant *const t = &s->tenants[i];
+        if (t->n_uses > 0 && ech_str_eq((ech_str){ t->name, t->len }, name)) return t;
+    }
+    return NULL;
+}
+
+static ech_tenant *free_tenant(ech_sched *s)
+{
+    for (uint32_t i = 0; i < s->n_tenants; i++)
+        if (s->tenants[i].n_uses == 0) return &s->tenants[i];
+    ech_tenant *const grown = realloc(s->tenants, (s->n_tenants + 1) * sizeof *grown);
+    if (grown == NULL) return NULL;
+    s->tenants = grown;
+    grown[s->n_tenants] = (ech_tenant){ 0 };
+    return &grown[s->n_tenants++];
+}
+
+ech_status ech_sched_tenant_acquire(ech_sched *s, ech_str name, uint32_t weight,
+                                    uint32_t *ret_tenant)
+{
+    ech_tenant *t = find_tenant(s, name);
+    if (t == NULL) {
+        const double served = least_served(s);
+        char *const copy = malloc(name.len + 1);
+        t = copy != NULL ? free_tenant(s) : NULL;
+        if (t == NULL) {
+            free(copy);
+            return ECH_ENOMEM;
+        }
+        if (name.len > 0) memcpy(copy, name.ptr, name.len);
+        *t = (ech_tenant){ .name = copy, .len = name.len, .served = served };
+    }
+    t->weight = weight;
+    t->n_uses++;
+    *ret_tenant = (uint32_t)(t - s->tenants);
+    return ECH_OK;
+}
+
+void ech_sched_tenant_release(ech_sched *s, uint32_t tenant)
+{
+    ech_tenant *const t = &s->tenants[tenant];
+    ECH_ASSERT(tenant < s->n_tenants && t->n_uses > 0);
+    if (--t->n_uses > 0) return;
+    free(t->name);
+    *t = (ech_tenant){ 0 };
+}
+
+/* ---- queue and admission ---- */
+
+void ech_sched_push(ech_sched *s, ech_seq *seq)
+{
+    ECH_ASSERT(seq->state == ECH_SEQ_NEW && seq->n_prompt >= 1 && seq->n_ids >= seq->n_prompt);
+    seq->state = ECH_SEQ_WAITING;
+    seq->order = ++s->n_order;
+    list_append(&s->waiting, seq);
+    s->waiting_ids += seq->n_ids;
+}
+
+bool ech_sched_fits(const ech_sched *s, uint64_t max_ids)
+{
+    return (max_ids + ECH_KV_TOKENS - 1) / ECH_KV_TOKENS <= s->kv->n_pages;
+}
+
+static int64_t aged_priority(const ech_seq *seq, int64_t now_ns)
+{
+    return seq->priority - (now_ns - seq->queued_ns) / AGING_NS;
+}
+
+static bool comes_before(const ech_sched *s, const ech_seq *a, const ech_seq *b, int64_t now_ns)
+{
+    const int64_t pri_a = aged_priority(a, now_ns), pri_b = aged_priority(b, now_ns);
+    if (pri_a != pri_b) return pri_a < pri_b;
+    const double served_a = s->tenants[a->tenant].served, served_b = s->tenants[b->tenant].served;
+    if (a->tenant != b->tenant && served_a != served_b) return served_a < served_b;
+    return a->order < b->order;
+}
+
+/* The first choice of its prompt is being computed: what it makes will be found in the tree. */
+static bool awaits_leader(const ech_sched *s, const ech_seq *seq)
+{
+    const ech_seq *const leader = seq->leader;
+    if (leader == NULL || s->no_cache || seq->no_reuse) return false;
+    if (leader->state == ECH_SEQ_WAITING) return true;
+    return leader->state == ECH_SEQ_RUNNING && leader->n_committed + 1 < leader->n_prompt;
+}
+
+static ech_seq *next_waiting(const ech_sched *s, int64_t now_ns)
+{
+    ech_seq *best = NULL;
+    for (ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next) {
+        if (seq->is_paused || awaits_leader(s, seq)) continue;
+        if (best == NULL || comes_before(s, seq, best, now_ns)) best = seq;
+    }
+    return best;
+}
+
+/* Pages that running prompts will still take. Admission leaves these alone, or two long prompts
+ * would throw each other out by turns. */
+static uint32_t promised_pages(const ech_sched *s)
+{
+    uint32_t n = 0;
+    for (const ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
+        const uint32_t needed = ech_pages_of((uint64_t)seq->n_ids + 1);
+        if (needed > seq->n_pages) n += needed - seq->n_pages;
+    }
+    return n;
+}
+
+/* Pages of its prefix that others hold now: it takes none for these. */
+static uint32_t shared_pages(const ech_sched *s, ech_seq *seq)
+{
+    if (s->no_cache || seq->no_reuse) return 0;
+    ech_kv_hit hit;
+    uint32_t n = 0;
+    ech_kv_find(s->kv, seq->salt, seq->ids, seq->n_ids - 1, seq->pages, &hit);
+    for (uint32_t i = 0; i < hit.n_full; i++)
+        n += ech_kv_refs(s->kv, seq->pages[i]) > 0;
+    return n;
+}
+
+static bool has_room_for(const ech_sched *s, ech_seq *seq)
+{
+    if (s->running.n == 0) return true;
+    const uint64_t needed = (uint64_t)promised_pages(s) + ech_pages_of((uint64_t)seq->n_ids + 1);
+    const uint32_t available = ech_kv_n_available(s->kv);
+    return needed <= available || needed - shared_pages(s, seq) <= available;
+}
+
+static void admit(ech_sched *s, ech_seq *seq, ech_step_plan *plan)
+{
+    list_remove(&s->waiting, seq);
+    s->waiting_ids -= seq->n_ids;
+    list_append(&s->running, seq);
+    seq->state = ECH_SEQ_RUNNING;
+    seq->admitted = ++s->n_admitted;
+    seq->slot = (uint32_t)__builtin_ctzll(~s->slots_used);
+    s->slots_used |= UINT64_C(1) << seq->slot;
+    ech_seq_reuse(s, seq);
+    plan->admitted[plan->n_admitted++] = seq;
+}
+
+/* Prompt rows that are ready to be sent, and the prompts they belong to. */
+static uint64_t prompt_backlog(const ech_sched *s, uint32_t *ret_n_prompts)
+{
+    uint64_t rows = 0;
+    *ret_n_prompts = 0;
+    for (const ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
+        const uint32_t end = ech_seq_end_of_rows(seq);
+        if (seq->is_paused || end <= seq->n_sent + 1) continue;
+        rows += end - seq->n_sent;
+        (*ret_n_prompts)++;
+    }
+    return rows;
+}
+
+static void admit_some(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan)
+{
+    for (;;) {
+        uint32_t n_prompts;
+        const uint64_t backlog = prompt_backlog(s, &n_prompts);
+        if (backlog >= prefill_rows && n_prompts >= MAX_PREFILLING) return;
+        if ((uint32_t)__builtin_popcountll(s->slots_used) >= s->max_running) return;
+        ech_seq *const seq = next_waiting(s, now_ns);
+        if (seq == NULL || !has_room_for(s, seq)) return;
+        admit(s, seq, plan);
+    }
+}
+
+/* ---- preemption ---- */
+
+static void unplan(ech_step_plan *plan, const ech_seq *seq)
+{
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const ech_plan_item it = plan->items[i];
+        if (it.seq != seq) continue;
+        plan->n_rows -= it.n_rows;
+        plan->n_decode_rows -= it.n_rows == 1;
+        plan->n_logits -= it.samples + it.n_scores;
+        memmove(&plan->items[i], &plan->items[i + 1],
+                (plan->n_items - i - 1) * sizeof plan->items[0]);
+        plan->n_items--;
+        break;
+    }
+    for (uint32_t i = 0; i < plan->n_admitted; i++) {
+        if (plan->admitted[i] != seq) continue;
+        memmove(&plan->admitted[i], &plan->admitted[i + 1],
+                (plan->n_admitted - i - 1) * sizeof plan->admitted[0]);
+        plan->n_admitted--;
+        break;
+    }
+}
+
+static void give_up_slot(ech_sched *s, ech_seq *seq)
+{
+    s->slots_used &= ~(UINT64_C(1) << seq->slot);
+}
+
+static void preempt(ech_sched *s, ech_seq *seq, ech_step_plan *plan)
+{
+    ECH_ASSERT(seq->state == ECH_SEQ_RUNNING && seq->in_flight == 0 && seq->n_pending == 0);
+    unplan(plan, seq);
+    ech_seq_drop_pages(s, seq);
+    list_remove(&s->running, seq);
+    give_up_slot(s, seq);
+    seq->state = ECH_SEQ_WAITING;
+    seq->n_preempted++;
+    s->n_preemptions++;
+    list_append(&s->waiting, seq);
+    s->waiting_ids += seq->n_ids;
+}
+
+/* Pages for a sequence's positions below end, at the cost of those admitted after it. */
+static bool make_room(ech_sched *s, ech_seq *seq, uint32_t end, ech_step_plan *plan)
+{
+    while (!ech_seq_extend(s, seq, end)) {
+        if (s->n_steps_sent > s->n_steps_done) {
+            plan->needs_drain = true;
+            return false;
+        }
+        ech_seq *const victim = s->running.tail;
+        ECH_ASSERT(victim != s->running.head); /* one alone always fits */
+        preempt(s, victim, plan);
+        if (victim == seq) return false;
+    }
+    return true;
+}
+
+/* ---- the plan ---- */
+
+static bool is_planned(const ech_step_plan *plan, const ech_seq *seq)
+{
+    for (uint32_t i = 0; i < plan->n_items; i++)
+        if (plan->items[i].seq == seq) return true;
+    return false;
+}
+
+/* Rows that a sequence has ready. */
+static uint32_t ready_rows(const ech_seq *seq)
+{
+    if (seq->is_paused || (seq->needs_host && seq->n_pending > 0)) return 0;
+    const uint32_t end = ech_seq_end_of_rows(seq);
+    return end > seq->n_sent ? end - seq->n_sent : 0;
+}
+
+/* Of n rows from n_sent on, those whose logits score the prompt id after them. */
+static uint32_t scored_rows(const ech_seq *seq, uint32_t n)
+{
+    if (seq->n_scores == 0 || seq->n_sent + 1 >= seq->n_scores) return 0;
+    const uint32_t left = seq->n_scores - 1 - seq->n_sent;
+    return n < left ? n : left;
+}
+
+static void plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *plan)
+{
+    const uint32_t logits_left = s->max_logits - plan->n_logits;
+    if (scored_rows(seq, n) >= logits_left) n = logits_left > 0 ? logits_left - 1 : 0;
+    if (n == 0 || !make_room(s, seq, seq->n_sent + n, plan)) return;
+    const uint32_t end = seq->n_sent + n;
+    ech_plan_item *const it = &plan->items[plan->n_items++];
+    *it = (ech_plan_item){
+        .seq = seq,
+        .first = seq->n_sent,
+        .n_rows = n,
+        .samples = end == seq->n_ids + seq->n_pending && end >= seq->n_prompt,
+        .n_scores = scored_rows(seq, n),
+    };
+    plan->n_rows += n;
+    plan->n_decode_rows += n == 1;
+    plan->n_logits += it->n_scores + it->samples;
+    s->tenants[seq->tenant].served += (double)n / s->tenants[seq->tenant].weight;
+}
+
+/* One row of each sequence that needs just one: decoding, or a prompt that was found in the tree.
+ */
+static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
+{
+    for (ech_seq *seq = s->running.head, *next; seq != NULL; seq = next) {
+        next = seq->next;
+        if (plan->n_logits >= s->max_logits || plan->n_rows >= s->max_rows) return;
+        if (ready_rows(seq) == 1 && !is_planned(plan, seq)) plan_rows(s, seq, 1, plan);
+        if (seq->state != ECH_SEQ_RUNNING) return; /* preempted itself: nothing behind it is left */
+    }
+}
+
+static ech_seq *oldest_prompt(const ech_sched *s, const ech_step_plan *plan)
+{
+    for (ech_seq *seq = s->running.head; seq != NULL; seq = seq->next)
+        if (ready_rows(seq) > 1 && !is_planned(plan, seq)) return seq;
+    return NULL;
+}
+
+static ech_seq *shortest_prompt(const ech_sched *s, const ech_step_plan *plan)
+{
+    ech_seq *best = NULL;
+    for (ech_seq *seq = s->running.head; seq != NULL; seq = seq->next)
+        if (ready_rows(seq) > 1 && !is_planned(plan, seq) &&
+            (best == NULL || ready_rows(seq) < ready_rows(best)))
+            best = seq;
+    return best;
+}
+
+/* Half the budget to the prompt nearest to its end, all that is left to the oldest, then on. */
+static void plan_prompts(ech_sched *s, uint32_t budget, ech_step_plan *plan)
+{
+    bool is_first = true;
+    for (;;) {
+        const uint32_t room = s->max_rows - plan->n_rows;
+        if (budget > room) budget = room;
+        ech_seq *const oldest = oldest_prompt(s, plan);
+        if (budget == 0 || oldest == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING) return;
+        ech_seq *seq = oldest;
+        uint32_t share = budget;
+        if (is_first) {
+            seq = shortest_prompt(s, plan);
+            if (seq != oldest && budget > 1) share = budget / 2;
+        }
+        is_first = false;
+        const uint32_t before = plan->n_rows, ready = ready_rows(seq);
+        plan_rows(s, seq, ready < share ? ready : share, plan);
+        if (plan->n_rows <= before) return; /* no pages, or no logits: wait for the next step */
+        budget -= plan->n_rows - before;
+    }
+}
+
+void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan)
+{
+    plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = 0;
+    plan->n_admitted = 0;
+    plan->needs_drain = false;
+    plan_single_rows(s, plan);
+    if (!plan->needs_drain) admit_some(s, now_ns, prefill_rows, plan);
+    plan_single_rows(s, plan);
+    plan_prompts(s, prefill_rows, plan);
+}
+
+/* ---- the life of a step ---- */
+
+void ech_sched_sent(ech_sched *s, const ech_step_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const ech_plan_item *const it = &plan->items[i];
+        it->seq->n_sent += it->n_rows;
+        it->seq->n_pending += it->samples;
+        it->seq->in_flight++;
+    }
+    s->n_steps_sent++;
+}
+
+static void release(ech_sched *s, ech_seq *seq)
+{
+    list_remove(&s->ending, seq);
+    ech_seq_drop_pages(s, seq);
+    give_up_slot(s, seq);
+    seq->state = ECH_SEQ_RELEASED;
+}
+
+/* A choice's siblings begin with its whole prompt, so the prompt's last page is entered at once. */
+static bool prompt_is_done(const ech_seq *seq, uint32_t n_before)
+{
+    return n_before < seq->n_prompt && seq->n_committed >= seq->n_prompt;
+}
+
+void ech_sched_committed(ech_sched *s, const ech_step_plan *plan)
+{
+    ECH_ASSERT(s->n_steps_sent > s->n_steps_done);
+    s->n_steps_done++;
+    ech_sched_drop_stale(s);
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const ech_plan_item *const it = &plan->items[i];
+        ech_seq *const seq = it->seq;
+        ECH_ASSERT(seq->in_flight > 0);
+        seq->in_flight--;
+        if (seq->state == ECH_SEQ_ENDED) {
+            if (seq->in_flight == 0) release(s, seq);
+            continue;
+        }
+        const uint32_t before = seq->n_committed;
+        seq->n_committed += it->n_rows;
+        seq->n_pending -= it->samples;
+        if (seq->n_committed / ECH_KV_TOKENS > before / ECH_KV_TOKENS ||
+            prompt_is_done(seq, before))
+            ech_seq_insert(s, seq, prompt_is_done(seq, before));
+    }
+}
+
+void ech_sched_rolled_back(ech_sched *s)
+{
+    s->n_steps_done = s->n_steps_sent;
+    ech_sched_drop_stale(s);
+    for (ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
+        seq->n_sent = seq->n_committed;
+        seq->n_pending = 0;
+        seq->in_flight = 0;
+    }
+    while (s->ending.head != NULL)
+        release(s, s->ending.head);
+}
+
+bool ech_sched_end(ech_sched *s, ech_seq *seq)
+{
+    if (seq->state == ECH_SEQ_WAITING) {
+        list_remove(&s->waiting, seq);
+        s->waiting_ids -= seq->n_ids;
+        seq->state = ECH_SEQ_RELEASED;
+    } else if (seq->state == ECH_SEQ_RUNNING) {
+        list_remove(&s->running, seq);
+        list_append(&s->ending, seq);
+        seq->state = ECH_SEQ_ENDED;
+        if (seq->in_flight == 0) release(s, seq);
+    } else if (seq->state == ECH_SEQ_NEW) {
+        seq->state = ECH_SEQ_RELEASED;
+    }
+    return seq->state == ECH_SEQ_RELEASED;
+}
+
+/* ---- soundness ---- */
+
+bool ech_sched_is_sound(const ech_sched *s)
+{
+    uint64_t slots = 0, last_admitted = 0;
+    for (const ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
+        if (seq->state != ECH_SEQ_RUNNING || seq->slot >= s->max_running) return false;
+        if (seq->admitted <= last_admitted || (slots >> seq->slot & 1) != 0) return false;
+        last_admitted = seq->admitted;
+        slots |= UINT64_C(1) << seq->slot;
+        if (seq->n_committed > seq->n_sent || seq->n_sent > seq->n_ids + seq->n_pending)
+            return false;
+        if (ech_pages_of(seq->n_sent) > seq->n_pages) return false;
+        /* A page that is still written is in one hand, but for readers of its committed head. */
+        for (uint32_t i = seq->n_committed / ECH_KV_TOKENS; i < seq->n_pages; i++)
+            if (ech_kv_refs(s->kv, seq->pages[i]) != 1) return false;
+    }
+    if ((slots & ~s->slots_used) != 0) return false;
+    uint64_t ids = 0;
+    for (const ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next) {
+        if (seq->state != ECH_SEQ_WAITING || seq->n_pages != 0) return false;
+        ids += seq->n_ids;
+    }
+    return ids == s->waiting_ids && ech_kv_is_sound(s->kv);
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler driven by a pretended engine: two steps in flight, a virtual clock, and a pool
+ * whose contents are checked, so that a page in two hands, a stale page or a skipped row is seen.
+ */
+#include "tests/unit/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/engine/sched.h"
+
+#define T ECH_KV_TOKENS
+enum { MAX_IDS = 8 * T, MAX_SEQS = 512, MAX_PAGES = 256 };
+
+typedef struct sim_seq {
+    ech_seq seq; /* first */
+    int32_t ids[MAX_IDS];
+    uint32_t pages[MAX_IDS / T];
+    uint32_t stop_at; /* ids after which it ends by itself, as by an end of sequence */
+    bool is_ended;
+    int64_t started_ns, ended_ns;
+    uint64_t first_step;
+} sim_seq;
+
+typedef struct sim {
+    ech_kv kv;
+    ech_sched sched;
+    uint64_t content[MAX_PAGES][T];
+    ech_step_plan plans[2];
+    uint64_t n_sent, n_done;
+    int64_t now;
+    sim_seq *seqs[MAX_SEQS];
+    uint32_t n_seqs;
+    uint64_t rows;
+} sim;
+
+static uint64_t rng;
+
+static uint32_t draw(uint32_t n)
+{
+    rng = rng * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)((rng >> 33) % n);
+}
+
+static uint64_t hash_ids(const int32_t *ids, uint32_t n)
+{
+    uint64_t h = 7;
+    for (uint32_t i = 0; i < n; i++)
+        h = (h ^ (uint32_t)ids[i]) * UINT64_C(1099511628211) + 7;
+    return h;
+}
+
+static void copy_page(void *ctx, uint32_t from, uint32_t to)
+{
+    sim *const m = ctx;
+    memcpy(m->content[to], m->content[from], sizeof m->content[to]);
+}
+
+static void sim_open(sim *m, uint32_t n_pages, uint32_t max_running, uint32_t max_rows)
+{
+    memset(m, 0, sizeof *m);
+    assert_int_equal(ech_kv_init(&m->kv, n_pages, 1, NULL), ECH_OK);
+    assert_int_equal(ech_sched_init(&m->sched, &m->kv, max_running, max_rows, 64), ECH_OK);
+    m->sched.copy_page = copy_page;
+    m->sched.copy_ctx = m;
+}
+
+static void sim_close(sim *m)
+{
+    assert_int_equal(m->sched.n_stale, 0);
+    assert_int_equal(ech_kv_n_available(&m->kv), m->kv.n_pages);
+    for (uint32_t i = 0; i < m->n_seqs; i++) {
+        assert_int_equal(m->seqs[i]->seq.state, ECH_SEQ_RELEASED);
+        ech_sched_tenant_release(&m->sched, m->seqs[i]->seq.tenant);
+        free(m->seqs[i]);
+    }
+    ech_sched_fini(&m->sched);
+    ech_kv_fini(&m->kv);
+}
+
+/* The id after ids[0..n): what the model would draw. */
+static int32_t next_id(const int32_t *ids, uint32_t n)
+{
+    return (int32_t)(hash_ids(ids, n) % 3);
+}
+
+static sim_seq *push(sim *m, uint32_t n_prompt, uint32_t n_answer, const char *tenant,
+                     uint32_t weight)
+{
+    sim_seq *const q = calloc(1, sizeof *q);
+    assert_true(m->n_seqs < MAX_SEQS && n_prompt + n_answer <= MAX_IDS);
+    m->seqs[m->n_seqs++] = q;
+    for (uint32_t i = 0; i < n_prompt; i++)
+        q->ids[i] = draw(30) == 0;
+    q->stop_at = n_prompt + n_answer;
+    q->seq = (ech_seq){ .ids = q->ids,
+                        .n_ids = n_prompt,
+                        .n_prompt = n_prompt,
+                        .max_ids = n_prompt + n_answer,
+                        .pages = q->pages,
+                        .queued_ns = m->now };
+    assert_int_equal(
+        ech_sched_tenant_acquire(&m->sched, ech_str_from(tenant), weight, &q->seq.tenant), ECH_OK);
+    ech_sched_push(&m->sched, &q->seq);
+    return q;
+}
+
+static void end(sim *m, sim_seq *q)
+{
+    q->is_ended = true;
+    q->ended_ns = m->now;
+    (void)ech_sched_end(&m->sched, &q->seq);
+}
+
+/* Computes a step: every row reads all positions before it and writes its own. */
+static void compute(sim *m, const ech_step_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const ech_plan_item *const it = &plan->items[i];
+        for (uint32_t r = 0; r < it->n_rows; r++) {
+            const uint32_t pos = it->first + r;
+            for (uint32_t k = 0; k < pos && !((sim_seq *)it->seq)->is_ended; k++)
+                assert_int_equal(m->content[it->seq->pages[k / T]][k % T],
+                                 hash_ids(it->seq->ids, k + 1));
+            m->content[it->seq->pages[pos / T]][pos % T] = hash_ids(it->seq->ids, pos + 1);
+        }
+    }
+}
+
+static void check_plan(const sim *m, const ech_step_plan *plan)
+{
+    uint32_t rows = 0, logits = 0, decode = 0;
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const ech_plan_item *const it = &plan->items[i];
+        assert_int_equal(it->first, it->seq->n_sent);
+        assert_true(it->n_rows > 0 && !it->seq->is_paused);
+        for (uint32_t k = 0; k < i; k++)
+            assert_ptr_not_equal(plan->items[k].seq, it->seq);
+        rows += it->n_rows;
+        decode += it->n_rows == 1;
+        logits += it->samples + it->n_scores;
+    }
+    assert_int_equal(rows, plan->n_rows);
+    assert_int_equal(decode, plan->n_decode_rows);
+    assert_int_equal(logits, plan->n_logits);
+    assert_true(rows <= m->sched.max_rows && logits <= m->sched.max_logits);
+}
+
+static void finish_step(sim *m)
+{
+    const ech_step_plan *const plan = &m->plans[m->n_done % 2];
+    compute(m, plan);
+    m->n_done++;
+    m->now += ECH_NS_PER_MS;
+    ech_sched_committed(&m->sched, plan);
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        sim_seq *const q = (sim_seq *)plan->items[i].seq;
+        if (!plan->items[i].samples || q->is_ended) continue;
+        q->ids[q->seq.n_ids] = next_id(q->ids, q->seq.n_ids);
+        q->seq.n_ids++;
+        if (q->seq.n_ids >= q->stop_at) end(m, q);
+    }
+}
+
+/* One turn of the engine's loop. False when there is nothing to do. */
+static bool turn(sim *m, uint32_t prefill_rows)
+{
+    if (m->n_sent - m->n_done < 2) {
+        ech_step_plan *const plan = &m->plans[m->n_sent % 2];
+        ech_sched_plan(&m->sched, m->now, prefill_rows, plan);
+        assert_true(ech_sched_is_sound(&m->sched));
+        check_plan(m, plan);
+        if (plan->n_items > 0) {
+            for (uint32_t i = 0; i < plan->n_admitted; i++) {
+                sim_seq *const q = (sim_seq *)plan->admitted[i];
+                if (q->started_ns == 0) q->started_ns = m->now;
+            }
+            m->rows += plan->n_rows;
+            ech_sched_sent(&m->sched, plan);
+            m->n_sent++;
+            return true;
+        }
+        assert_true(m->n_sent > m->n_done || m->sched.running.n == 0 ||
+                    m->sched.running.head->is_paused);
+    }
+    if (m->n_sent == m->n_done) return false;
+    finish_step(m);
+    return true;
+}
+
+static void run_dry(sim *m, uint32_t prefill_rows)
+{
+    for (int i = 0; turn(m, prefill_rows); i++)
+        assert_true(i < 100000);
+    assert_int_equal(m->sched.waiting.n, 0);
+}
+
+/* The answer that a lone sequence gives. */
+static void check_answer(const sim_seq *q)
+{
+    for (uint32_t i = q->seq.n_prompt; i < q->seq.n_ids; i++)
+        assert_int_equal(q->ids[i], next_id(q->ids, i));
+}
+
+static sim M;
+
+static void first_come_first_admitted(void **state)
+{
+    (void)state;
+    sim_open(&M, 64, 4, 40);
+    sim_seq *q[12];
+    for (int i = 0; i < 12; i++)
+        q[i] = push(&M, 10 + (uint32_t)i, 8, "", 1);
+    run_dry(&M, 32);
+    for (int i = 1; i < 12; i++)
+        assert_true(q[i]->seq.admitted > q[i - 1]->seq.admitted);
+    for (int i = 0; i < 12; i++)
+        check_answer(q[i]);
+    sim_close(&M);
+}
+
+static void a_lower_priority_number_overtakes_and_ages(void **state)
+{
+    (void)state;
+    sim_open(&M, 64, 1, 40);
+    sim_seq *const first = push(&M, 10, 50, "", 1);
+    (void)turn(&M, 32);
+    sim_seq *const low = push(&M, 10, 5, "", 1);
+    low->seq.priority = 2;
+    sim_seq *const high = push(&M, 10, 5, "", 1);
+    run_dry(&M, 32);
+    assert_true(first->seq.admitted < high->seq.admitted && high->seq.admitted < low->seq.admitted);
+    /* A stream of urgent ones doesn't starve it: after 30 s it is as urgent as they are. */
+    sim_seq *const starving = push(&M, 10, 5, "", 1);
+    starving->seq.priority = 2;
+    int n = 0;
+    for (; !starving->is_ended && n < 300; n++) {
+        (void)push(&M, 10, 5, "", 1);
+        M.now += 200 * ECH_NS_PER_MS;
+        for (int i = 0; i < 6; i++)
+            (void)turn(&M, 32);
+    }
+    assert_true(starving->is_ended && n > 20);
+    run_dry(&M, 32);
+    sim_close(&M);
+}
+
+static void tenants_share_by_weight(void **state)
+{
+    (void)state;
+    sim_open(&M, 64, 2, 40);
+    for (int i = 0; i < 100; i++)
+        (void)push(&M, 20, 10, "a", 1);
+    for (int i = 0; i < 100; i++)
+        (void)push(&M, 20, 10, "b", 3);
+    M.sched.no_cache = true; /* so that each has the same number of rows */
+    uint32_t done_a = 0, done_b = 0;
+    while (done_b < 60) {
+        assert_true(turn(&M, 32));
+        done_a = done_b = 0;
+        for (uint32_t i = 0; i < 200; i++)
+            *(i < 100 ? &done_a : &done_b) += M.seqs[i]->is_ended;
+    }
+    assert_in_range(done_a, 17, 23);
+    run_dry(&M, 32);
+    sim_close(&M);
+}
+
+static void a_short_prompt_does_not_wait_for_a_long_one(void **state)
+{
+    (void)state;
+    sim_open(&M, 64, 8, 24);
+    sim_seq *const longest = push(&M, 7 * T, 4, "", 1);
+    (void)turn(&M, 16);
+    sim_seq *const shorter = push(&M, 15, 4, "", 1);
+    const uint64_t before = M.n_sent;
+    while (shorter->seq.n_ids == 15)
+        assert_true(turn(&M, 16));
+    assert_true(M.n_sent - before <= 4);
+    assert_int_equal(longest->seq.n_ids, 7 * T);
+    run_dry(&M, 16);
+    sim_close(&M);
+}
+
+static void decodes_run_in_every_step_of_a_long_prompt(void **state)
+{
+    (void)state;
+    sim_open(&M, 64, 4, 24);
+    sim_seq *const stream = push(&M, 4, 200, "", 1);
+    for (int i = 0; i < 8; i++)
+        (void)turn(&M, 16);
+    (void)push(&M, 7 * T, 2, "", 1);
+    uint64_t n_with_prompt = 0;
+    while (!stream->is_ended) {
+        const uint64_t sent = M.n_sent;
+        assert_true(turn(&M, 16));
+        if (M.n_sent == sent) continue;
+        const ech_step_plan *const plan = &M.plans[sent % 2];
+        assert_true(stream->is_ended || plan->n_decode_rows >= 1 ||
+                    stream->seq.n_ids + stream->seq.n_pending == stream->seq.max_ids);
+        n_with_prompt += plan->n_decode_rows > 0 && plan->n_rows > plan->n_decode_rows;
+    }
+    assert_true(n_with_prompt >= 7 * T / 16 - 1);
+    run_dry(&M, 16);
+    sim_close(&M);
+}
+
+static void siblings_share_their_prompt(void **state)
+{
+    (void)state;
+    sim_open(&M, 64, 8, 72);
+    sim_seq *const leader = push(&M, 70, 10, "", 1);
+    for (int k = 0; k < 3; k++) {
+        sim_seq *const q = push(&M, 70, 10, "", 1);
+        memcpy(q->ids, leader->ids, sizeof q->ids);
+        q->seq.leader = &leader->seq;
+    }
+    run_dry(&M, 64);
+    for (int k = 1; k < 4; k++) {
+        assert_int_equal(M.seqs[k]->seq.n_reused, 69);
+        check_answer(M.seqs[k]);
+    }
+    assert_int_equal(M.sched.n_copies, 3); /* the page that the prompt ends in */
+    sim_close(&M);
+}
+
+static void the_oldest_is_never_preempted(void **state)
+{
+    (void)state;
+    sim_open(&M, 8, 4, 40); /* as many pages as one of them needs at its end */
+    for (int i = 0; i < 6; i++)
+        (void)push(&M, 20, MAX_IDS - 20, "", 1);
+    run_dry(&M, 32);
+    assert_int_equal(M.seqs[0]->seq.n_preempted, 0);
+    assert_true(M.sched.n_preemptions > 0);
+    for (uint32_t i = 0; i < M.n_seqs; i++)
+        check_answer(M.seqs[i]);
+    sim_close(&M);
+}
+
+static void random_load(uint32_t n_pages, uint32_t max_running, uint32_t chunk, bool no_cache)
+{
+    sim_open(&M, n_pages, max_running, chunk + max_running);
+    M.sched.no_cache = no_cache;
+    uint32_t n_rollbacks = 0;
+    while (M.n_seqs < 300) {
+        if (draw(6) == 0) {
+            const uint32_t n_prompt = 1 + draw(MAX_IDS / 2);
+            const uint32_t n_answer = 1 + draw(MAX_IDS / 2);
+            static const char *const TENANTS[] = { "", "a", "b" };
+            sim_seq *const q = push(&M, n_prompt, n_answer, TENANTS[draw(3)], 1 + draw(3));
+            q->stop_at = n_prompt + 1 + draw(n_answer); /* some end before max_ids */
+            q->seq.needs_host = draw(4) == 0;
+            q->seq.priority = (int32_t)draw(3);
+            if (draw(8) == 0) {
+                q->seq.n_scores = n_prompt;
+                q->seq.no_reuse = true;
+            }
+        }
+        if (draw(50) == 0 && M.n_seqs > 0) {
+            sim_seq *const q = M.seqs[draw(M.n_seqs)];
+            if (!q->is_ended) end(&M, q);
+        }
+        if (draw(20) == 0 && M.n_seqs > 0) {
+            ech_seq *const seq = &M.seqs[draw(M.n_seqs)]->seq;
+            seq->is_paused = !seq->is_paused;
+        }
+        if (draw(100) == 0) { /* a chip died */
+            M.n_done = M.n_sent;
+            ech_sched_rolled_back(&M.sched);
+            n_rollbacks++;
+        }
+        (void)turn(&M, chunk);
+    }
+    for (uint32_t i = 0; i < M.n_seqs; i++)
+        M.seqs[i]->seq.is_paused = false;
+    run_dry(&M, chunk);
+    assert_true(n_rollbacks > 0);
+    for (uint32_t i = 0; i < M.n_seqs; i++)
+        check_answer(M.seqs[i]);
+    sim_close(&M);
+}
+
+static void random_loads_are_answered_as_if_alone(void **state)
+{
+    (void)state;
+    const char *const given = getenv("ECH_SEED");
+    rng = given != NULL ? strtoull(given, NULL, 0) : 20261130;
+    print_message("seed=%llu\n", (unsigned long long)rng);
+    random_load(8, 4, 32, false);
+    random_load(11, 8, 7, false);
+    random_load(40, 16, 64, false);
+    random_load(9, 5, 1, false);
+    random_load(12, 6, 32, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_come_first_admitted),
+        cmocka_unit_test(a_lower_priority_number_overtakes_and_ages),
+        cmocka_unit_test(tenants_share_by_weight),
+        cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
+        cmocka_unit_test(decodes_run_in_every_step_of_a_long_prompt),
+        cmocka_unit_test(siblings_share_their_prompt),
+        cmocka_unit_test(the_oldest_is_never_preempted),
+        cmocka_unit_test(random_loads_are_answered_as_if_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
