@@ -92,7 +92,4 @@ void ech_program_builder_head(ech_program_builder *b, const ech_image_entry *wei
 ech_status ech_program_builder_finish(ech_program_builder *b, void **ret_bytes, size_t *ret_len,
                                       ech_error *err);
 
-/* Bytes that the chip's arena must have to run this (checked) program of whatever kind. */
-uint64_t ech_program_arena_bytes(const void *program, size_t len);
-
 #endif

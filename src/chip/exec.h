@@ -3,25 +3,19 @@
  * The executor: runs compiled programs on a pool of cores. It is what the cpu chip's child calls
  * for every task, and can be called directly, in one process, by tests and tools.
  *
- * Nothing allocates in a run. A run checks program, tensors and rows first (all of them are
- * input), and touches nothing when it fails that check. One run at a time per executor.
+ * Nothing allocates in a run. A program is checked once, by ech_exec_load(); a run checks tensors
+ * and rows (all of them are input), and touches nothing when it fails that check. One run at a time
+ * per executor.
  */
 #ifndef ECH_CHIP_EXEC_H
 #define ECH_CHIP_EXEC_H
 
+#include "src/chip/cpu/ops.h"
 #include "src/chip/pool.h"
 #include "src/chip/program.h"
 #include "src/chip/step.h"
 
 typedef struct ech_exec ech_exec;
-
-/* How far to go up the instruction sets. */
-typedef enum ech_isa {
-    ECH_ISA_AUTO,   /* the best that CPU and ECHELON_CPU allow */
-    ECH_ISA_REF,    /* plain C */
-    ECH_ISA_AVX2,   /* AVX2, FMA, F16C, BMI2 */
-    ECH_ISA_AVX512, /* F, BW, DQ, VL; VNNI and BF16 where the CPU has them */
-} ech_isa;
 
 typedef struct ech_exec_options {
     uint32_t n_threads;   /* 0: 1 */
@@ -43,18 +37,25 @@ typedef struct ech_exec_args {
     uint32_t n_tensors;
     const uint64_t *scalars;
     uint32_t n_scalars;
-    uint64_t *progress; /* advanced per operation; may be NULL */
-    const uint32_t
-        *abort_word; /* looked at between operations: non-zero ends the run; may be NULL */
+    /*
+     * Called by the calling thread between operations, with the operation's number; true ends the
+     * run. May be NULL. In a chip child: ech_task_poll().
+     */
+    bool (*poll)(void *poll_ctx, uint32_t step);
+    void *poll_ctx;
 } ech_exec_args;
 
 ech_status ech_exec_create(ech_exec **ret_exec, const ech_exec_options *options, ech_error *err);
 void ech_exec_destroy(ech_exec **exec);
 
 /*
- * Runs a program of whatever kind. ECANCELLED when the abort word ended it; KV beyond what was
- * committed before, and logits, are then undefined. ENUMERIC is not looked for here: a model's NaN
- * reaches the logits.
+ * Whether this executor can run the program, of whatever kind: its bytes are sound and its arena
+ * fits. Once per program, before it is run; the bytes must not change afterwards.
+ */
+ech_status ech_exec_load(ech_exec *exec, const void *program, size_t len, ech_error *err);
+/*
+ * Runs a loaded program. ECANCELLED when poll ended it; KV beyond what was committed before, and
+ * logits, are then undefined. NaN is not looked for here: a model's NaN reaches the logits.
  */
 ech_status ech_exec_run(ech_exec *exec, const void *program, size_t len, const ech_exec_args *args,
                         ech_error *err);

@@ -20,7 +20,7 @@
 #ifndef ECH_CHIP_PACK_H
 #define ECH_CHIP_PACK_H
 
-#include "src/chip/image.h"
+#include "src/chip/program.h"
 
 /* How numbers are stored in a source file. Part of the program format: append only. */
 typedef enum ech_src_type {
@@ -74,5 +74,37 @@ ech_status ech_pack_builder_vector(ech_pack_builder *b, const ech_image_entry *e
 /* The program's bytes, one malloc that the caller frees. Nothing is written on failure. */
 ech_status ech_pack_builder_finish(ech_pack_builder *b, uint32_t n_sources, uint64_t image_bytes,
                                    void **ret_bytes, size_t *ret_len, ech_error *err);
+
+/* ---- the program's format, for the executor -----------------------------------------------------
+ */
+
+typedef struct ech_pack_item {
+    uint64_t src_offset;
+    uint32_t src_tensor;
+    uint32_t src_type;   /* ech_src_type */
+    uint64_t rows, cols; /* of the source; a vector has one row */
+    uint64_t dst_offset; /* in the image: of the matrix, or of the vector's first element written */
+    uint64_t dst_rows;   /* of the matrix */
+    ech_pack_place place;
+    uint32_t kind; /* ech_image_kind: MATRIX or VECTOR */
+    uint32_t type; /* ech_pack_type of a matrix */
+} ech_pack_item;
+
+typedef struct ech_pack_header {
+    ech_program_head head;
+    uint32_t n_items;
+    uint32_t n_sources;
+    uint64_t image_bytes;
+} ech_pack_header; /* the items follow */
+
+/* Every item inside the image and of a possible shape. The sources' sizes are checked by a run. */
+ech_status ech_pack_check(const void *program, size_t len, ech_error *err);
+
+/* The items whose bytes a source must have; what check leaves open. */
+ech_status ech_pack_check_source(const ech_pack_item *item, uint64_t source_bytes, ech_error *err);
+
+/* Tiles of an item, and one of them: 16 source rows of a matrix, or a whole vector. Any core. */
+uint32_t ech_pack_item_tiles(const ech_pack_item *item);
+void ech_pack_tile(const ech_pack_item *item, uint32_t tile, const void *source, void *image);
 
 #endif

@@ -62,9 +62,7 @@ typedef struct ech_forward_header {
     uint64_t arena_bytes; /* what the chip's arena must have */
     uint64_t
         prep_offset; /* in the arena: prepared inputs of a matrix product, [max_rows, prep_bytes] */
-    uint64_t prep_bytes;  /* bytes of one prepared row */
-    uint64_t head_offset; /* in the arena: rows that want logits, [max_logits, head_stride] f32 */
-    uint32_t head_stride;
+    uint64_t prep_bytes; /* bytes of one prepared row */
     uint32_t max_rows;
     uint32_t max_logits;
     uint32_t vocab;
@@ -75,8 +73,10 @@ typedef struct ech_forward_header {
     uint32_t compute; /* ech_compute */
     uint32_t
         max_positions; /* a row's position must be below; bounds the page table that it may name */
-    uint32_t reserved[4];
+    uint32_t reserved;
 } ech_forward_header;
+
+_Static_assert(sizeof(ech_forward_header) % 8 == 0, "operations follow it");
 
 /* f32 [max_rows, stride] in the arena; columns width … stride-1 are spare. */
 typedef struct ech_op_buffer {
@@ -194,5 +194,8 @@ _Static_assert(sizeof(ech_op) == 128, "part of the program format");
  * operation is wrong.
  */
 ech_status ech_forward_check(const void *program, size_t len, uint64_t image_bytes, ech_error *err);
+
+/* Bytes that the chip's arena must have to run this (checked) program of whatever kind. */
+uint64_t ech_program_arena_bytes(const void *program, size_t len);
 
 #endif

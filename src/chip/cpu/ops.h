@@ -61,6 +61,8 @@ typedef struct ech_cpu_ops {
     void (*rms_norm)(const float *x, const float *w, uint32_t n, float eps, float *y);
     /* Rounded to nearest even; NaN stays NaN; n rounded up to even, the spare one zero. */
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *y);
+    /* Rounded to nearest even; what f16 can't hold becomes its largest; NaN stays NaN. */
+    void (*to_f16)(const float *x, uint32_t n, uint16_t *y);
     /* y += x */
     void (*add)(float *y, const float *x, uint32_t n);
     /* y = gate / (1 + exp(-gate)) * up */
@@ -84,6 +86,16 @@ enum {
     ECH_CPU_V4_BF16 = 1 << 3,
 };
 
+/* How far to go up the instruction sets. */
+typedef enum ech_isa {
+    ECH_ISA_AUTO,   /* the best that CPU and ECHELON_CPU allow */
+    ECH_ISA_REF,    /* plain C */
+    ECH_ISA_AVX2,   /* AVX2, FMA, F16C, BMI2 */
+    ECH_ISA_AVX512, /* F, BW, DQ, VL; VNNI and BF16 where the CPU has them */
+} ech_isa;
+
+/* The features that a choice leaves. */
+uint32_t ech_cpu_features_mask(ech_isa isa);
 /* What this CPU has (CPUID and XGETBV), without narrowing. */
 uint32_t ech_cpu_features(void);
 /* The same, narrowed by ECHELON_CPU. EINVAL for a value that is none of its words. */

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds what this x86 CPU has. A level is a set of features that always come together, and counts
+ * only when the operating system saves the registers (XGETBV). Compiled for the baseline.
+ */
+#include <cpuid.h>
+
+#include "src/chip/cpu/x86/init.h"
+
+/* State components of XCR0. */
+#define XCR0_YMM 0x06u
+#define XCR0_ZMM 0xe6u
+
+static uint32_t xcr0(void)
+{
+    uint32_t eax = 0, edx = 0;
+    __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+    return eax;
+}
+
+static bool has_all(const uint32_t reg, const uint32_t bits)
+{
+    return (reg & bits) == bits;
+}
+
+/* The part of the levels that leaf 7 decides. */
+static uint32_t features_of_leaf7(const bool is_v3, const uint32_t saved)
+{
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0, eax1 = 0, unused = 0;
+    if (!is_v3 || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
+        !has_all(ebx, bit_BMI | bit_AVX2 | bit_BMI2))
+        return 0;
+    uint32_t features = ECH_CPU_V3;
+    if (!has_all(saved, XCR0_ZMM) ||
+        !has_all(ebx, bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL))
+        return features;
+    features |= ECH_CPU_V4;
+    if (has_all(ecx, bit_AVX512VNNI)) features |= ECH_CPU_V4_VNNI;
+    if (__get_cpuid_count(7, 1, &eax1, &unused, &unused, &unused) != 0 &&
+        has_all(eax1, bit_AVX512BF16))
+        features |= ECH_CPU_V4_BF16;
+    return features;
+}
+
+uint32_t ech_cpu_features_x86(void)
+{
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || !has_all(ecx, bit_OSXSAVE)) return 0;
+    const uint32_t saved = xcr0();
+    const bool is_v3 = has_all(ecx, bit_AVX | bit_FMA | bit_F16C) && has_all(saved, XCR0_YMM);
+    return features_of_leaf7(is_v3, saved);
+}
+
+void ech_cpu_ops_init_x86(ech_cpu_ops *const ops, const uint32_t features)
+{
+    (void)ops;
+    (void)features;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention over pages. A tile is one KV head and one block of rows (consecutive positions of one
+ * sequence): all query heads of the group and all rows of the block read each key and value once.
+ *
+ * The bits of a row depend on its queries and on the pages alone. The order, for every row:
+ *
+ *   - positions are split at multiples of ECH_ATTN_SPLIT; inside a split
+ *       s[j] = chain over d of k[d, j] * q[d]          (for q8, times K's scale of position j)
+ *       m = max s * scale, p[j] = exp(s[j] * scale - m), l = sum of p in 16 lanes
+ *       o[d] = chain over j of v[j, d] * p[j]          (for q8, p[j] times V's scale first)
+ *   - splits are merged in ascending order:
+ *       M' = max(M, m), O = O * exp(M - M') + o * exp(m - M'), L likewise
+ *   - out = O / L, as O * (1 / L)
+ *
+ * Rows of a block that lie before the block's last position get p = 0 past their own: adding
+ * 0 * v changes nothing. So a chunk of a prompt equals its rows one by one.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "src/chip/cpu/exp.h"
+#include "src/chip/forward.h"
+
+/* Widths in scratch are padded to panels; head dimensions end at ECH_KV_MAX_HEAD_DIM. */
+typedef struct scratch {
+    float *q;                                       // [queries, head_dim]
+    float *s;                                       // [queries, ECH_ATTN_SPLIT]
+    float *o;                                       // [queries, dim_pad] of one split
+    float *O;                                       // [queries, dim_pad] merged
+    float m[ECH_ATTN_QUERIES], l[ECH_ATTN_QUERIES]; // of one split
+    float M[ECH_ATTN_QUERIES], L[ECH_ATTN_QUERIES]; // merged
+} scratch;
+
+_Static_assert(ECH_ATTN_QUERIES *(3 * ECH_KV_MAX_HEAD_DIM + ECH_ATTN_SPLIT) * sizeof(float) <=
+                   ECH_FORWARD_SCRATCH,
+               "an attention tile fits in a core's scratch");
+
+typedef struct work {
+    const ech_forward *f;
+    const ech_op_attention *op;
+    const ech_row_block *block;
+    uint32_t kv_head;
+    uint32_t group;     /* query heads */
+    uint32_t n_queries; /* block->n * group, row by row */
+    uint32_t dim_pad;
+    scratch s;
+} work;
+
+static uint32_t position(const work *const w, const uint32_t query)
+{
+    return w->f->rows[w->block->first + query / w->group].pos;
+}
+
+/* Positions of split [from, from + ECH_ATTN_SPLIT) that a query reads. */
+static uint32_t visible(const work *const w, const uint32_t query, const uint32_t from)
+{
+    const uint32_t end = position(w, query) + 1;
+    if (end <= from) return 0;
+    return end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
+}
+
+/* Block of the page that holds position pos. */
+static const char *page_block(const work *const w, const uint32_t pos)
+{
+    const uint32_t page = w->f->pages[w->f->rows[w->block->first].pages + pos / ECH_KV_PAGE];
+    return ech_forward_kv(w->f, page, w->op->layer, w->kv_head);
+}
+
+static void gather_queries(work *const w)
+{
+    const uint32_t n = w->op->head_dim;
+    for (uint32_t i = 0; i < w->n_queries; i++) {
+        const float *const qkv = ech_forward_row(w->f, &w->op->qkv, w->block->first + i / w->group);
+        memcpy(w->s.q + (size_t)i * n, qkv + ((size_t)w->kv_head * w->group + i % w->group) * n,
+               n * sizeof(float));
+    }
+}
+
+/* s[query, j] for the positions of one page. */
+static void score_page(work *const w, const uint32_t from, const uint32_t at)
+{
+    const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
+    const char *const block = page_block(w, from + at);
+    w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
+        .w = block + ech_kv_scale_bytes(type),
+        .panel_bytes = ech_kv_k_panel_bytes(type, w->op->head_dim),
+        .n_panels = ECH_KV_PAGE / ECH_PANEL,
+        .k = w->op->head_dim,
+        .x = w->s.q,
+        .x_stride = w->op->head_dim * sizeof(float),
+        .n_rows = w->n_queries,
+        .y = w->s.s + at,
+        .y_stride = ECH_ATTN_SPLIT,
+    });
+    if (type != ECH_KV_Q8) return;
+    const float *const scales = (const float *)block;
+    for (uint32_t i = 0; i < w->n_queries; i++)
+        for (uint32_t j = 0; j < ECH_KV_PAGE; j++)
+            w->s.s[i * ECH_ATTN_SPLIT + at + j] *= scales[j];
+}
+
+/* o[query, d] over the n positions of one page. */
+static void weigh_page(work *const w, const uint32_t from, const uint32_t at, const uint32_t n)
+{
+    const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
+    const char *const block = page_block(w, from + at) + w->f->k_bytes;
+    if (type == ECH_KV_Q8) {
+        const float *const scales = (const float *)block;
+        for (uint32_t i = 0; i < w->n_queries; i++)
+            for (uint32_t j = 0; j < n; j++)
+                w->s.s[i * ECH_ATTN_SPLIT + at + j] *= scales[j];
+    }
+    const size_t panel_bytes = ech_kv_v_panel_bytes(type);
+    const uint32_t n_panels = w->dim_pad / ECH_PANEL;
+    for (uint32_t p = 0; p < n_panels; p += ECH_MM_MAX_PANELS)
+        w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
+            .w = block + ech_kv_scale_bytes(type) + p * panel_bytes,
+            .panel_bytes = panel_bytes,
+            .n_panels = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS,
+            .k = n,
+            .x = w->s.s + at,
+            .x_stride = ECH_ATTN_SPLIT * sizeof(float),
+            .n_rows = w->n_queries,
+            .accumulate = at > 0,
+            .y = w->s.o + (size_t)p * ECH_PANEL,
+            .y_stride = w->dim_pad,
+        });
+}
+
+/* Softmax of every query's part; zeros up to the positions that the block reads together. */
+static void softmax_split(work *const w, const uint32_t from, const uint32_t n_block)
+{
+    for (uint32_t i = 0; i < w->n_queries; i++) {
+        float *const s = w->s.s + (size_t)i * ECH_ATTN_SPLIT;
+        const uint32_t n = visible(w, i, from);
+        if (n > 0) w->s.l[i] = w->f->k->softmax(s, n, w->op->scale, &w->s.m[i]);
+        memset(s + n, 0, (n_block - n) * sizeof(float));
+    }
+}
+
+static void merge_query(work *const w, const uint32_t i, const bool is_first)
+{
+    float *const O = w->s.O + (size_t)i * w->dim_pad;
+    const float *const o = w->s.o + (size_t)i * w->dim_pad;
+    if (is_first) {
+        memcpy(O, o, w->dim_pad * sizeof(float));
+        w->s.M[i] = w->s.m[i];
+        w->s.L[i] = w->s.l[i];
+        return;
+    }
+    const float max = w->s.m[i] > w->s.M[i] ? w->s.m[i] : w->s.M[i];
+    const float a = ech_exp_ref(w->s.M[i] - max), b = ech_exp_ref(w->s.m[i] - max);
+    w->f->k->mix(O, a, o, b, w->dim_pad);
+    w->s.L[i] = fmaf(w->s.L[i], a, w->s.l[i] * b);
+    w->s.M[i] = max;
+}
+
+static void attend(work *const w)
+{
+    gather_queries(w);
+    const uint32_t end = position(w, w->n_queries - 1) + 1;
+    for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
+        const uint32_t n = end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
+        for (uint32_t at = 0; at < n; at += ECH_KV_PAGE)
+            score_page(w, from, at);
+        softmax_split(w, from, n);
+        for (uint32_t at = 0; at < n; at += ECH_KV_PAGE)
+            weigh_page(w, from, at, n - at < ECH_KV_PAGE ? n - at : ECH_KV_PAGE);
+        for (uint32_t i = 0; i < w->n_queries; i++)
+            if (visible(w, i, from) > 0) merge_query(w, i, from == 0);
+    }
+    for (uint32_t i = 0; i < w->n_queries; i++) {
+        float *const out = ech_forward_row(w->f, &w->op->out, w->block->first + i / w->group) +
+                           ((size_t)w->kv_head * w->group + i % w->group) * w->op->head_dim;
+        w->f->k->scale(out, w->s.O + (size_t)i * w->dim_pad, 1.0f / w->s.L[i], w->op->head_dim);
+    }
+}
+
+void ech_forward_attention(const ech_forward *const f, const ech_op_attention *const op,
+                           ech_core *const core)
+{
+    work w = {
+        .f = f,
+        .op = op,
+        .group = op->n_heads / op->n_kv_heads,
+        .dim_pad = (op->head_dim + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL,
+    };
+    w.s.q = core->scratch;
+    w.s.o = w.s.q + ECH_ATTN_QUERIES * w.dim_pad;
+    w.s.O = w.s.o + ECH_ATTN_QUERIES * w.dim_pad;
+    w.s.s = w.s.O + ECH_ATTN_QUERIES * w.dim_pad;
+    for (uint32_t t; ech_pool_tile(core, f->n_blocks * op->n_kv_heads, &t);) {
+        /* Later rows read more: they go first, so that the last tiles are small. */
+        w.block = &f->blocks[f->n_blocks - 1 - t / op->n_kv_heads];
+        w.kv_head = t % op->n_kv_heads;
+        w.n_queries = w.block->n * w.group;
+        attend(&w);
+    }
+}

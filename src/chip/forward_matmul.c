@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products of a step: prepare the input rows (norm, rounding), multiply in tiles of panels
+ * and rows, finish every tile while it is in the cache (bias, residual, SwiGLU).
+ *
+ * How a product is cut into tiles changes no bit: a kernel keeps one chain per output over all of
+ * K (ops.h), and what follows is done element by element.
+ *
+ * A core's scratch holds, in this order: the tile's products, then prepared rows or the norm of a
+ * row on its way to bf16.
+ */
+#include "src/base/error.h"
+#include "src/chip/forward.h"
+
+/* A tile is at most so many rows: its products stay in the L1 cache. */
+#define TILE_ROWS  48
+#define TILE_BYTES (TILE_ROWS * ECH_MM_MAX_PANELS * ECH_PANEL * sizeof(float))
+
+/* So few rows are prepared by every core for itself, which costs less than a barrier. */
+#define PRIVATE_ROWS  2
+#define PRIVATE_BYTES (ECH_FORWARD_SCRATCH - TILE_BYTES - ECH_MAX_COLS * sizeof(float))
+
+ech_act_type ech_act_of(const ech_pack_type type, const ech_compute compute)
+{
+    return type == ECH_PACK_BF16 && compute == ECH_COMPUTE_BF16 ? ECH_ACT_BF16 : ECH_ACT_F32;
+}
+
+uint64_t ech_prep_row_bytes(const ech_pack_type type, const ech_compute compute,
+                            const uint64_t cols)
+{
+    const uint64_t each = ech_act_of(type, compute) == ECH_ACT_BF16 ? 2 : 4;
+    /* 64 more, so that rows of 4 KiB don't fall on the same cache sets. */
+    return (cols * each + 63) / 64 * 64 + 64;
+}
+
+/* One product: what the operations of a program and the head have in common. */
+typedef struct product {
+    const ech_op_weight *weight;
+    const float *norm; // [cols] or NULL
+    float eps;
+    const float *bias; // [rows] or NULL
+    ech_epilogue epilogue;
+    const ech_op_buffer *in;
+    const int32_t *pick; // [n_rows] rows of `in`, or NULL: row r is row r
+    uint32_t n_rows;
+    float *out; // [n_rows, out_stride]
+    size_t out_stride;
+    uint32_t out_width;
+} product;
+
+/* Input rows as the kernel takes them. */
+typedef struct prepared {
+    const char *rows;
+    size_t stride; /* bytes */
+} prepared;
+
+static const float *input_row(const ech_forward *const f, const product *const p, const uint32_t r)
+{
+    return ech_forward_row(f, p->in, p->pick != NULL ? (uint32_t)p->pick[r] : r);
+}
+
+static char *scratch_rows(ech_core *const core)
+{
+    return (char *)core->scratch + TILE_BYTES;
+}
+
+static void prepare_row(const ech_forward *const f, const product *const p, const uint32_t r,
+                        const ech_act_type act, char *const dst, ech_core *const core)
+{
+    const float *x = input_row(f, p, r);
+    const uint32_t n = p->weight->cols;
+    if (act == ECH_ACT_F32) {
+        if (p->norm != NULL)
+            f->k->rms_norm(x, p->norm, n, p->eps, (float *)dst);
+        else
+            f->k->scale((float *)dst, x, 1.0f, n);
+        return;
+    }
+    if (p->norm != NULL) {
+        float *const normed = (float *)(scratch_rows(core) + PRIVATE_BYTES);
+        f->k->rms_norm(x, p->norm, n, p->eps, normed);
+        x = normed;
+    }
+    f->k->to_bf16(x, n, (uint16_t *)dst);
+}
+
+/* All rows, ready for every core; with a barrier where cores share the work. */
+static prepared prepare(const ech_forward *const f, const product *const p, const ech_act_type act,
+                        ech_core *const core)
+{
+    if (p->norm == NULL && act == ECH_ACT_F32 && p->pick == NULL)
+        return (prepared){ (const char *)ech_forward_row(f, p->in, 0),
+                           p->in->stride * sizeof(float) };
+    const size_t stride = f->h->prep_bytes;
+    if (p->n_rows <= PRIVATE_ROWS && p->n_rows * stride <= PRIVATE_BYTES) {
+        for (uint32_t r = 0; r < p->n_rows; r++)
+            prepare_row(f, p, r, act, scratch_rows(core) + r * stride, core);
+        return (prepared){ scratch_rows(core), stride };
+    }
+    char *const shared = f->arena + f->h->prep_offset;
+    for (uint32_t r; ech_pool_tile(core, p->n_rows, &r);)
+        prepare_row(f, p, r, act, shared + r * stride, core);
+    ech_pool_barrier(core);
+    return (prepared){ shared, stride };
+}
+
+/* ---- finishing a tile -------------------------------------------------------------------------
+ */
+
+/* A rectangle of products in scratch: rows r0 …, panels p0 … */
+typedef struct tile {
+    const float *y;  // [n_rows, n_panels * 16]
+    size_t y_stride; /* floats */
+    uint32_t r0, n_rows, p0, n_panels;
+} tile;
+
+static uint32_t columns_left(const product *const p, const uint32_t col, const uint32_t n)
+{
+    return p->out_width - col < n ? p->out_width - col : n;
+}
+
+static void finish_plain(const ech_forward *const f, const product *const p, const tile *const t)
+{
+    const uint32_t col = t->p0 * ECH_PANEL;
+    const uint32_t n = columns_left(p, col, t->n_panels * ECH_PANEL);
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        float *const out = p->out + (t->r0 + r) * p->out_stride + col;
+        const float *const y = t->y + r * t->y_stride;
+        if (p->epilogue == ECH_EPILOGUE_ADD)
+            f->k->add(out, y, n);
+        else
+            f->k->scale(out, y, 1.0f, n);
+        if (p->bias != NULL) f->k->add(out, p->bias + col, n);
+    }
+}
+
+static void finish_swiglu(const ech_forward *const f, const product *const p, const tile *const t)
+{
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        for (uint32_t pair = 0; pair < t->n_panels / 2; pair++) {
+            const uint32_t col = (t->p0 / 2 + pair) * ECH_PANEL;
+            const float *const gate = t->y + r * t->y_stride + (size_t)pair * 2 * ECH_PANEL;
+            f->k->swiglu(gate, gate + ECH_PANEL, columns_left(p, col, ECH_PANEL),
+                         p->out + (t->r0 + r) * p->out_stride + col);
+        }
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------
+ */
+
+/*
+ * Panels of a tile: many, so that several chains hide each other's latency, but not so many that
+ * cores wait for the last tile. Even, for the pairs of SwiGLU.
+ */
+static uint32_t panels_per_tile(const uint32_t n_panels, const uint32_t n_cores)
+{
+    uint32_t n = ECH_MM_MAX_PANELS;
+    while (n > 2 && n_panels / n < 4 * n_cores)
+        n /= 2;
+    return n;
+}
+
+static void multiply(const ech_forward *const f, const product *const p, ech_core *const core)
+{
+    const ech_pack_type type = (ech_pack_type)p->weight->type;
+    const ech_act_type act = ech_act_of(type, (ech_compute)f->h->compute);
+    const prepared x = prepare(f, p, act, core);
+    const uint32_t n_panels = (p->weight->rows + ECH_PANEL - 1) / ECH_PANEL;
+    const uint32_t group = panels_per_tile(n_panels, core->n_cores);
+    const uint32_t row_blocks = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const uint32_t n_tiles = (n_panels + group - 1) / group * row_blocks;
+    ech_mm_fn *const mm = f->k->mm[type][act];
+    const size_t panel_bytes = ech_panel_bytes(type, p->weight->cols);
+    for (uint32_t i; ech_pool_tile(core, n_tiles, &i);) {
+        tile t = {
+            .y = core->scratch,
+            .r0 = i % row_blocks * TILE_ROWS,
+            .p0 = i / row_blocks * group,
+        };
+        t.n_rows = p->n_rows - t.r0 < TILE_ROWS ? p->n_rows - t.r0 : TILE_ROWS;
+        t.n_panels = n_panels - t.p0 < group ? n_panels - t.p0 : group;
+        t.y_stride = (size_t)t.n_panels * ECH_PANEL;
+        mm(&(ech_mm_args){
+            .w = f->image + p->weight->offset + t.p0 * panel_bytes,
+            .panel_bytes = panel_bytes,
+            .n_panels = t.n_panels,
+            .k = p->weight->cols,
+            .x = x.rows + t.r0 * x.stride,
+            .x_stride = x.stride,
+            .n_rows = t.n_rows,
+            .y = core->scratch,
+            .y_stride = t.y_stride,
+        });
+        if (p->epilogue == ECH_EPILOGUE_SWIGLU)
+            finish_swiglu(f, p, &t);
+        else
+            finish_plain(f, p, &t);
+    }
+}
+
+void ech_forward_matmul(const ech_forward *const f, const ech_op_matmul *const op,
+                        ech_core *const core)
+{
+    multiply(f,
+             &(product){
+                 .weight = &op->weight,
+                 .norm = ech_forward_vector(f, op->norm),
+                 .eps = op->eps,
+                 .bias = ech_forward_vector(f, op->bias),
+                 .epilogue = (ech_epilogue)op->epilogue,
+                 .in = &op->in,
+                 .n_rows = f->n_rows,
+                 .out = ech_forward_row(f, &op->out, 0),
+                 .out_stride = op->out.stride,
+                 .out_width = op->out.width,
+             },
+             core);
+}
+
+void ech_forward_head(const ech_forward *const f, const ech_op_head *const op, ech_core *const core)
+{
+    if (f->n_logits == 0) return;
+    multiply(f,
+             &(product){
+                 .weight = &op->weight,
+                 .norm = ech_forward_vector(f, op->norm),
+                 .eps = op->eps,
+                 .epilogue = ECH_EPILOGUE_NONE,
+                 .in = &op->in,
+                 .pick = f->logit_rows,
+                 .n_rows = f->n_logits,
+                 .out = f->logits,
+                 .out_stride = f->h->vocab,
+                 .out_width = f->h->vocab,
+             },
+             core);
+}

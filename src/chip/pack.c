@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pack program: its builder (parent, one thread), its check, and its tiles (any core of a
+ * chip, in any order, twice with the same result: tiles of one program write different bytes).
+ *
+ * A tile takes 16 source rows. When they are one panel of the destination, the usual case, they
+ * are interleaved block by block; otherwise (fused matrices whose parts don't end at a panel)
+ * every row goes to its own place.
+ */
+#include "src/chip/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/buf.h"
+#include "src/base/error.h"
+#include "src/chip/half.h"
+
+#define MAX_ITEMS   (1u << 20)
+#define MAX_SOURCES 255 /* a task has 256 tensors, the last is the image */
+#define MAX_ROWS    (UINT64_C(1) << 32)
+
+size_t ech_src_bytes(const ech_src_type type, const uint64_t n)
+{
+    if (n > UINT64_C(1) << 48) return 0;
+    switch (type) {
+    case ECH_SRC_F32:
+        return n * 4;
+    case ECH_SRC_F16:
+    case ECH_SRC_BF16:
+        return n * 2;
+    case ECH_SRC_COUNT:
+        break;
+    }
+    return 0;
+}
+
+/* ---- building ---------------------------------------------------------------------------------
+ */
+
+struct ech_pack_builder {
+    ech_buf items;
+};
+
+ech_status ech_pack_builder_create(ech_pack_builder **const ret_b)
+{
+    *ret_b = calloc(1, sizeof(**ret_b));
+    return *ret_b != NULL ? ECH_OK : ECH_ENOMEM;
+}
+
+void ech_pack_builder_destroy(ech_pack_builder **const b)
+{
+    if (*b == NULL) return;
+    ech_buf_fini(&(*b)->items);
+    free(*b);
+    *b = NULL;
+}
+
+static uint64_t dst_row(const ech_pack_place *const p, const uint64_t r)
+{
+    return p->row0 + r / p->group * p->stride + r % p->group;
+}
+
+/* Whether all rows have a place in the matrix, without overflow on the way. */
+static bool place_fits(const ech_pack_place *const p, const uint64_t rows, const uint64_t dst_rows)
+{
+    const uint64_t padded = (dst_rows + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL;
+    if (rows == 0 || rows > MAX_ROWS || p->row0 > MAX_ROWS || p->group == 0) return false;
+    if (p->group >= rows) return p->row0 + rows <= dst_rows;
+    return p->stride >= p->group && p->stride <= MAX_ROWS &&
+           rows / p->group <= MAX_ROWS / p->stride && dst_row(p, rows - 1) < padded;
+}
+
+static ech_status add_item(ech_pack_builder *const b, const ech_pack_item *const item,
+                           ech_error *const err)
+{
+    if (ech_buf_append(&b->items, item, sizeof(*item)) != ECH_OK)
+        return ech_fail(err, ECH_ENOMEM, "emitting the pack program: out of memory");
+    return ECH_OK;
+}
+
+ech_status ech_pack_builder_matrix(ech_pack_builder *const b, const ech_image_entry *const entry,
+                                   const ech_pack_source source, const uint64_t rows,
+                                   const ech_pack_place place, ech_error *const err)
+{
+    if (entry->kind != ECH_IMAGE_MATRIX || !place_fits(&place, rows, entry->rows))
+        return ech_fail(err, ECH_EINVAL,
+                        "emitting the pack program: %llu rows don't fit in entry %s of %llu",
+                        (unsigned long long)rows, entry->name, (unsigned long long)entry->rows);
+    const ech_pack_item item = {
+        .src_offset = source.offset,
+        .src_tensor = source.tensor,
+        .src_type = source.type,
+        .rows = rows,
+        .cols = entry->cols,
+        .dst_offset = entry->offset,
+        .dst_rows = entry->rows,
+        .place = place,
+        .kind = ECH_IMAGE_MATRIX,
+        .type = entry->type,
+    };
+    return add_item(b, &item, err);
+}
+
+ech_status ech_pack_builder_vector(ech_pack_builder *const b, const ech_image_entry *const entry,
+                                   const ech_pack_source source, const uint64_t first,
+                                   const uint64_t n, ech_error *const err)
+{
+    if (entry->kind != ECH_IMAGE_VECTOR || n == 0 || first > entry->rows || n > entry->rows - first)
+        return ech_fail(err, ECH_EINVAL,
+                        "emitting the pack program: %llu numbers don't fit in vector %s of %llu",
+                        (unsigned long long)n, entry->name, (unsigned long long)entry->rows);
+    const ech_pack_item item = {
+        .src_offset = source.offset,
+        .src_tensor = source.tensor,
+        .src_type = source.type,
+        .rows = 1,
+        .cols = n,
+        .dst_offset = entry->offset + first * sizeof(float),
+        .dst_rows = 1,
+        .place = ech_pack_rows(0),
+        .kind = ECH_IMAGE_VECTOR,
+    };
+    return add_item(b, &item, err);
+}
+
+ech_status ech_pack_builder_finish(ech_pack_builder *const b, const uint32_t n_sources,
+                                   const uint64_t image_bytes, void **const ret_bytes,
+                                   size_t *const ret_len, ech_error *const err)
+{
+    const ech_pack_header h = {
+        .n_items = (uint32_t)(b->items.len / sizeof(ech_pack_item)),
+        .n_sources = n_sources,
+        .image_bytes = image_bytes,
+    };
+    const size_t len = sizeof(h) + b->items.len;
+    char *const bytes = malloc(len);
+    if (bytes == NULL) return ech_fail(err, ECH_ENOMEM, "emitting the pack program: out of memory");
+    memcpy(bytes, &h, sizeof(h));
+    if (b->items.len > 0) memcpy(bytes + sizeof(h), b->items.data, b->items.len);
+    ech_program_seal(bytes, len, ECH_PROGRAM_PACK);
+    const ech_status rc = ech_pack_check(bytes, len, err);
+    if (rc != ECH_OK) {
+        free(bytes);
+        return rc;
+    }
+    *ret_bytes = bytes;
+    *ret_len = len;
+    return ECH_OK;
+}
+
+/* ---- checking ---------------------------------------------------------------------------------
+ */
+
+static ech_status check_item(const ech_pack_item *const it, const ech_pack_header *const h,
+                             const uint32_t idx, ech_error *const err)
+{
+    uint64_t bytes = 0;
+    if (it->kind == ECH_IMAGE_MATRIX && it->type != ECH_PACK_S8 &&
+        place_fits(&it->place, it->rows, it->dst_rows))
+        bytes = ech_matrix_bytes((ech_pack_type)it->type, it->dst_rows, it->cols);
+    if (it->kind == ECH_IMAGE_VECTOR && it->rows == 1 && it->cols <= MAX_ROWS) bytes = it->cols * 4;
+    if (bytes == 0 || it->src_tensor >= h->n_sources ||
+        ech_src_bytes((ech_src_type)it->src_type, it->cols) == 0)
+        return ech_fail(err, ECH_EFORMAT, "loading a pack program: item %u has no possible shape",
+                        idx);
+    const uint64_t align = it->kind == ECH_IMAGE_MATRIX ? 64 : 4;
+    if (it->dst_offset % align != 0 || it->dst_offset > h->image_bytes ||
+        bytes > h->image_bytes - it->dst_offset)
+        return ech_fail(err, ECH_EFORMAT, "loading a pack program: item %u lies outside the image",
+                        idx);
+    return ECH_OK;
+}
+
+ech_status ech_pack_check(const void *const program, const size_t len, ech_error *const err)
+{
+    const ech_pack_header *const h = program;
+    if (len < sizeof(*h) || h->n_items > MAX_ITEMS || h->n_sources > MAX_SOURCES ||
+        len - sizeof(*h) != h->n_items * sizeof(ech_pack_item))
+        return ech_fail(err, ECH_EFORMAT,
+                        "loading a pack program: %zu bytes don't hold what the header says", len);
+    const ech_pack_item *const items = (const ech_pack_item *)(h + 1);
+    for (uint32_t i = 0; i < h->n_items; i++)
+        ECH_TRY(check_item(&items[i], h, i, err));
+    return ECH_OK;
+}
+
+ech_status ech_pack_check_source(const ech_pack_item *const item, const uint64_t source_bytes,
+                                 ech_error *const err)
+{
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(ech_src_bytes((ech_src_type)item->src_type, item->cols), item->rows,
+                               &bytes) ||
+        item->src_offset > source_bytes || bytes > source_bytes - item->src_offset)
+        return ech_fail(err, ECH_EINVAL,
+                        "packing: %llu x %llu numbers at byte %llu lie outside source %u of %llu "
+                        "bytes",
+                        (unsigned long long)item->rows, (unsigned long long)item->cols,
+                        (unsigned long long)item->src_offset, item->src_tensor,
+                        (unsigned long long)source_bytes);
+    return ECH_OK;
+}
+
+/* ---- packing ----------------------------------------------------------------------------------
+ */
+
+/* Columns that are converted at a time: 16 rows of f32 of them stay in the L1 cache. */
+#define CHUNK 256
+
+static void widen(const char *const src, const ech_src_type type, const uint32_t n, float *const y)
+{
+    if (type == ECH_SRC_F32) {
+        memcpy(y, src, n * sizeof(float));
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, src + 2 * (size_t)i, sizeof(h));
+        y[i] = type == ECH_SRC_BF16 ? ech_bf16_to_f32(h) : ech_f16_to_f32(h);
+    }
+}
+
+/* x[i] to column k + i of one row (lane) of a panel. */
+static void put_row(char *const panel, const ech_pack_type type, const uint32_t lane,
+                    const uint64_t k, const float *const x, const uint32_t n)
+{
+    float *const f32 = (float *)panel;
+    uint16_t *const u16 = (uint16_t *)panel;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t at = k + i;
+        if (type == ECH_PACK_F32)
+            f32[at * ECH_PANEL + lane] = x[i];
+        else if (type == ECH_PACK_F16)
+            u16[at * ECH_PANEL + lane] = ech_f16_from_f32(x[i]);
+        else
+            u16[(at / 2 * ECH_PANEL + lane) * 2 + at % 2] = ech_bf16_from_f32(x[i]);
+    }
+}
+
+/* Rows [r0, r0 + n) wherever they go, number by number. */
+static void pack_scattered(const ech_pack_item *const it, const uint64_t r0, const uint32_t n,
+                           const char *const src, char *const matrix)
+{
+    const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
+    const size_t panel_bytes = ech_panel_bytes((ech_pack_type)it->type, it->cols);
+    for (uint32_t r = 0; r < n; r++) {
+        const uint64_t to = dst_row(&it->place, r0 + r);
+        char *const panel = matrix + to / ECH_PANEL * panel_bytes;
+        float x[CHUNK];
+        for (uint64_t k = 0; k < it->cols; k += CHUNK) {
+            const uint32_t nk = it->cols - k < CHUNK ? (uint32_t)(it->cols - k) : CHUNK;
+            widen(src + (r0 + r) * row_bytes + ech_src_bytes((ech_src_type)it->src_type, k),
+                  (ech_src_type)it->src_type, nk, x);
+            put_row(panel, (ech_pack_type)it->type, (uint32_t)(to % ECH_PANEL), k, x, nk);
+        }
+    }
+}
+
+/* 16 rows of n-byte words into [word][16]: the panel's own order for words of its size. */
+static void interleave16(const char *const src, const size_t row_bytes, uint16_t *const dst,
+                         const uint64_t n)
+{
+    for (uint64_t k = 0; k < n; k++)
+        for (uint32_t r = 0; r < ECH_PANEL; r++)
+            memcpy(&dst[k * ECH_PANEL + r], src + r * row_bytes + 2 * k, 2);
+}
+
+static void interleave32(const char *const src, const size_t row_bytes, uint32_t *const dst,
+                         const uint64_t n)
+{
+    for (uint64_t k = 0; k < n; k++)
+        for (uint32_t r = 0; r < ECH_PANEL; r++)
+            memcpy(&dst[k * ECH_PANEL + r], src + r * row_bytes + 4 * k, 4);
+}
+
+/* A whole panel whose numbers keep their type. False when it isn't such a case. */
+static bool pack_same_type(const ech_pack_item *const it, const char *const src, char *const panel)
+{
+    const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
+    if (it->src_type == ECH_SRC_F32 && it->type == ECH_PACK_F32)
+        interleave32(src, row_bytes, (uint32_t *)panel, it->cols);
+    else if (it->src_type == ECH_SRC_F16 && it->type == ECH_PACK_F16)
+        interleave16(src, row_bytes, (uint16_t *)panel, it->cols);
+    else if (it->src_type == ECH_SRC_BF16 && it->type == ECH_PACK_BF16 && it->cols % 2 == 0)
+        interleave32(src, row_bytes, (uint32_t *)panel, it->cols / 2);
+    else
+        return false;
+    return true;
+}
+
+uint32_t ech_pack_item_tiles(const ech_pack_item *const it)
+{
+    return it->kind == ECH_IMAGE_VECTOR ? 1 : (uint32_t)((it->rows + ECH_PANEL - 1) / ECH_PANEL);
+}
+
+void ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const void *const source,
+                   void *const image)
+{
+    const char *const src = (const char *)source + it->src_offset;
+    char *const dst = (char *)image + it->dst_offset;
+    if (it->kind == ECH_IMAGE_VECTOR) {
+        widen(src, (ech_src_type)it->src_type, (uint32_t)it->cols, (float *)dst);
+        return;
+    }
+    const uint64_t r0 = (uint64_t)tile * ECH_PANEL;
+    const uint32_t n = it->rows - r0 < ECH_PANEL ? (uint32_t)(it->rows - r0) : ECH_PANEL;
+    const uint64_t to = dst_row(&it->place, r0);
+    const bool is_panel = n == ECH_PANEL && to % ECH_PANEL == 0 &&
+                          dst_row(&it->place, r0 + ECH_PANEL - 1) == to + ECH_PANEL - 1;
+    const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
+    char *const panel = dst + to / ECH_PANEL * ech_panel_bytes((ech_pack_type)it->type, it->cols);
+    if (is_panel && pack_same_type(it, src + r0 * row_bytes, panel)) return;
+    pack_scattered(it, r0, n, src, dst);
+}

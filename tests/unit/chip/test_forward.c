@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Forward programs of random models: right against double precision, and the same bits whatever
+ * the chunks, the threads and the neighbours in a step.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/chip/toy.h"
+#include "tests/unit/test.h"
+
+static const toy_shape small = {
+    .hidden = 72,
+    .n_layers = 2,
+    .n_heads = 6,
+    .n_kv_heads = 2,
+    .head_dim = 24,
+    .ffn = 100,
+    .vocab = 77,
+    .max_rows = 64,
+    .max_positions = 1000,
+    .source = ECH_SRC_F32,
+    .type = ECH_PACK_F32,
+    .kv = ECH_KV_F32,
+    .compute = ECH_COMPUTE_F32,
+    .is_qwen = true,
+};
+
+static uint64_t seed;
+
+static void make_ids(int32_t *const ids, const uint32_t n, const uint32_t vocab)
+{
+    uint64_t s = seed;
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)(toy_random(&s) % vocab);
+}
+
+/* The largest difference of a row, relative to the row's largest magnitude. */
+static double worst_row(const float *const got, const double *const want, const uint32_t n,
+                        const uint32_t vocab)
+{
+    double worst = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        double max = 0, diff = 0;
+        for (uint32_t i = 0; i < vocab; i++) {
+            max = fmax(max, fabs(want[r * vocab + i]));
+            const double d = fabs(got[r * vocab + i] - want[r * vocab + i]);
+            diff = isnan(d) ? INFINITY : fmax(diff, d);
+        }
+        worst = fmax(worst, diff / max);
+    }
+    return worst;
+}
+
+static void expect_close(const toy_shape *const shape, const ech_isa isa, const double bound)
+{
+    enum { N = 70 };
+    int32_t ids[N];
+    toy t;
+    toy_init(&t, shape, seed);
+    make_ids(ids, N, shape->vocab);
+    double *const want = malloc(sizeof(double) * N * shape->vocab);
+    toy_reference(&t, ids, N, want);
+    toy_run r;
+    toy_run_init(&r, &t, N, 2, isa);
+    toy_run_chunks(&r, ids, 33);
+    const double worst = worst_row(r.logits, want, N, shape->vocab);
+    printf("  %s kv %d compute %d: %.2g of the row's maximum (bound %.2g)\n",
+           ech_exec_isa_name(r.exec), shape->kv, shape->compute, worst, bound);
+    assert_true(worst <= bound);
+    toy_run_fini(&r);
+    toy_fini(&t);
+    free(want);
+}
+
+static void logits_are_those_of_double_precision(void **state)
+{
+    (void)state;
+    for (int isa = ECH_ISA_REF; isa <= ECH_ISA_AVX512; isa++) {
+        toy_shape s = small;
+        expect_close(&s, (ech_isa)isa, 2e-5);
+        s.is_qwen = false;
+        s.pairs = ECH_ROPE_INTERLEAVED;
+        s.source = ECH_SRC_F16;
+        s.type = ECH_PACK_F16;
+        s.head_dim = 18;
+        expect_close(&s, (ech_isa)isa, 2e-5);
+        s.source = ECH_SRC_BF16;
+        s.type = ECH_PACK_BF16;
+        s.hidden = 65; /* odd K: a bf16 pair is half padding */
+        s.kv = ECH_KV_F16;
+        expect_close(&s, (ech_isa)isa, 2e-3);
+        s.kv = ECH_KV_BF16;
+        expect_close(&s, (ech_isa)isa, 1e-2);
+        s.kv = ECH_KV_Q8;
+        expect_close(&s, (ech_isa)isa, 3e-2);
+        s.kv = ECH_KV_F32;
+        s.compute = ECH_COMPUTE_BF16;
+        expect_close(&s, (ech_isa)isa, 3e-2);
+    }
+}
+
+static void expect_same_bits(const toy_shape *const shape, const ech_isa isa, const uint32_t n)
+{
+    static const struct {
+        uint32_t chunk, threads;
+    } ways[] = { { 1, 1 }, { 7, 2 }, { 33, 1 }, { 64, 2 }, { 64, 3 }, { 1, 3 } };
+    int32_t *const ids = malloc(n * sizeof(int32_t));
+    toy t;
+    toy_init(&t, shape, seed);
+    make_ids(ids, n, shape->vocab);
+    toy_run first;
+    toy_run_init(&first, &t, n, 1, isa);
+    toy_run_chunks(&first, ids, 64);
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        toy_run r;
+        toy_run_init(&r, &t, n, ways[i].threads, isa);
+        toy_run_chunks(&r, ids, ways[i].chunk);
+        if (memcmp(first.logits, r.logits, (size_t)n * shape->vocab * sizeof(float)) != 0)
+            fail_msg("chunks of %u, %u threads: other bits (seed=%llu)", ways[i].chunk,
+                     ways[i].threads, (unsigned long long)seed);
+        toy_run_fini(&r);
+    }
+    toy_run_fini(&first);
+    toy_fini(&t);
+    free(ids);
+}
+
+/* Over eight pages and past the first attention split. */
+static void bits_do_not_depend_on_chunks_and_threads(void **state)
+{
+    (void)state;
+    for (int isa = ECH_ISA_REF; isa <= ECH_ISA_AVX512; isa++)
+        for (int kv = 0; kv < ECH_KV_TYPES; kv++) {
+            toy_shape s = small;
+            s.n_layers = 1;
+            s.kv = (ech_kv_type)kv;
+            s.source = ECH_SRC_BF16;
+            s.type = ECH_PACK_BF16;
+            s.compute = kv % 2 == 0 ? ECH_COMPUTE_F32 : ECH_COMPUTE_BF16;
+            expect_same_bits(&s, (ech_isa)isa, 300);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 20261130;
+    printf("seed=%llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_double_precision),
+        cmocka_unit_test(bits_do_not_depend_on_chunks_and_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
