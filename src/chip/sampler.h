@@ -25,7 +25,7 @@
 #include "echelon/status.h"
 
 /*
- * The tensors of a sample task, in order. Scalars: [0] number of rows.
+ * The tensors of a sample task, in order.
  * The ids are INOUT, because a row may read the id that the step before it sampled (pending_slot);
  * a row never reads a slot that the same step writes.
  */
@@ -39,6 +39,12 @@ enum ech_sample_tensor {
     ECH_SAMPLE_T_IDS,     /* i32 [slots]                                 INOUT */
     ECH_SAMPLE_T_OUT,     /* u8  [n, stride]: an ech_sample_out each      OUTPUT_EXISTING */
     ECH_SAMPLE_T_COUNT,
+};
+
+enum ech_sample_scalar {
+    ECH_SAMPLE_S_N_ROWS,
+    ECH_SAMPLE_S_OUT_STRIDE, /* bytes from one record to the next, see ECH_SAMPLE_OUT_BYTES */
+    ECH_SAMPLE_S_COUNT,
 };
 
 /* Words of a mask row: bit (id & 31) of word (id >> 5) set: the id is allowed. */
@@ -188,15 +194,14 @@ typedef struct ech_sample_args {
 /* Every field at its off value: greedy, nothing wanted but the id. */
 void ech_sampler_row_init(ech_sampler_row *row);
 
-/* Bytes of the scratch of one core. vocab >= 1. */
+/* Bytes of the scratch of one core, a multiple of 64. vocab >= 1. */
 size_t ech_sample_scratch_bytes(uint32_t vocab, uint32_t max_history);
 
 /*
  * Row i of the task, on any core: reads what the row names, writes its record, its slot of the ids
  * and its half of the state, nothing else. No allocation, no failure but the record's status.
- * scratch: ech_sample_scratch_bytes(vocab, max_history), aligned to 64, one per core at a time; it
- * must be all zero before its first use and is left so that it can be used again, for the same
- * vocab and max_history.
+ * scratch: ech_sample_scratch_bytes(vocab, max_history), aligned to 64, one per core at a time;
+ * whatever it holds.
  */
 void ech_sample_row(const ech_sample_args *args, uint32_t i, void *scratch);
 
