@@ -140,7 +140,8 @@ static void bits_do_not_depend_on_chunks_and_threads(void **state)
             s.source = ECH_SRC_BF16;
             s.type = ECH_PACK_BF16;
             s.compute = kv % 2 == 0 ? ECH_COMPUTE_F32 : ECH_COMPUTE_BF16;
-            expect_same_bits(&s, (ech_isa)isa, 300);
+            /* The plain C kernels are slow; theirs are the bits of the others (tests/kernels). */
+            expect_same_bits(&s, (ech_isa)isa, isa == ECH_ISA_REF ? 70 : 300);
         }
 }
 

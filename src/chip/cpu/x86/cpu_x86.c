@@ -6,6 +6,7 @@
 #include <cpuid.h>
 
 #include "src/chip/cpu/x86/init.h"
+#include "src/chip/cpu/x86/kernels.h"
 
 /* State components of XCR0. */
 #define XCR0_YMM 0x06u
@@ -51,8 +52,48 @@ uint32_t ech_cpu_features_x86(void)
     return features_of_leaf7(is_v3, saved);
 }
 
+static void use_avx2(ech_cpu_ops *const ops)
+{
+    ops->name = "avx2";
+    ops->mm[ECH_PACK_F32][ECH_ACT_F32] = ech_k_mm_f32_f32_avx2;
+    ops->mm[ECH_PACK_F16][ECH_ACT_F32] = ech_k_mm_f16_f32_avx2;
+    ops->mm[ECH_PACK_BF16][ECH_ACT_F32] = ech_k_mm_bf16_f32_avx2;
+    ops->mm[ECH_PACK_BF16][ECH_ACT_BF16] = ech_k_mm_bf16_bf16_avx2;
+    ops->mm[ECH_PACK_S8][ECH_ACT_F32] = ech_k_mm_s8_f32_avx2;
+    ops->rms_norm = ech_k_rms_norm_avx2;
+    ops->to_bf16 = ech_k_to_bf16_avx2;
+    ops->to_f16 = ech_k_to_f16_avx2;
+    ops->add = ech_k_add_avx2;
+    ops->swiglu = ech_k_swiglu_avx2;
+    ops->softmax = ech_k_softmax_avx2;
+    ops->mix = ech_k_mix_avx2;
+    ops->scale = ech_k_scale_avx2;
+}
+
+static void use_avx512(ech_cpu_ops *const ops)
+{
+    ops->name = "avx512";
+    ops->mm[ECH_PACK_F32][ECH_ACT_F32] = ech_k_mm_f32_f32_avx512;
+    ops->mm[ECH_PACK_F16][ECH_ACT_F32] = ech_k_mm_f16_f32_avx512;
+    ops->mm[ECH_PACK_BF16][ECH_ACT_F32] = ech_k_mm_bf16_f32_avx512;
+    ops->mm[ECH_PACK_S8][ECH_ACT_F32] = ech_k_mm_s8_f32_avx512;
+    ops->rms_norm = ech_k_rms_norm_avx512;
+    ops->to_bf16 = ech_k_to_bf16_avx512;
+    ops->to_f16 = ech_k_to_f16_avx512;
+    ops->add = ech_k_add_avx512;
+    ops->swiglu = ech_k_swiglu_avx512;
+    ops->softmax = ech_k_softmax_avx512;
+    ops->mix = ech_k_mix_avx512;
+    ops->scale = ech_k_scale_avx512;
+}
+
 void ech_cpu_ops_init_x86(ech_cpu_ops *const ops, const uint32_t features)
 {
-    (void)ops;
-    (void)features;
+    if (!has_all(features, ECH_CPU_V3)) return;
+    use_avx2(ops);
+    if (!has_all(features, ECH_CPU_V4)) return;
+    use_avx512(ops);
+    if (!has_all(features, ECH_CPU_V4_BF16)) return;
+    ops->name = "avx512_bf16";
+    ops->mm[ECH_PACK_BF16][ECH_ACT_BF16] = ech_k_mm_bf16_bf16_avx512_bf16;
 }

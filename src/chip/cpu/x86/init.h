@@ -10,9 +10,4 @@ uint32_t ech_cpu_features_x86(void);
 /* Overrides upward what these features allow. */
 void ech_cpu_ops_init_x86(ech_cpu_ops *ops, uint32_t features);
 
-/* Each level's own part, in a file that is compiled for it. */
-void ech_cpu_ops_avx2(ech_cpu_ops *ops);
-void ech_cpu_ops_avx512(ech_cpu_ops *ops);
-void ech_cpu_ops_avx512_bf16(ech_cpu_ops *ops);
-
 #endif

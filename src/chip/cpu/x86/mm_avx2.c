@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products for AVX2, FMA and F16C: two ymm hold one k of a panel's 16 rows. Chains as
+ * ref/mm_ref.c has them, so the bits are equal. Up to 12 accumulators of the 16 registers.
+ */
+#include <immintrin.h>
+
+#define TILE_MAX_ROWS  6
+#define TILE_PANELS(n) ((n) == 1 ? 4 : (n) <= 3 ? 2 : 1)
+#define TILE_CASES(tile)                                                                           \
+    CASE(1, tile);                                                                                 \
+    CASE(2, tile);                                                                                 \
+    CASE(3, tile);                                                                                 \
+    CASE(4, tile);                                                                                 \
+    CASE(5, tile);                                                                                 \
+    CASE(6, tile);
+
+#include "src/chip/cpu/x86/kernels.h"
+#include "src/chip/cpu/x86/mm_tile.h"
+
+#define MAX_P 8 /* halves: two to a panel */
+#define MAX_R 6
+
+ALWAYS_INLINE void load_acc(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
+                            const uint32_t n_panels, const uint32_t n_rows,
+                            __m256 acc[MAX_P][MAX_R])
+{
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        acc[i][j] = a->accumulate ? _mm256_loadu_ps(output_at(a, p + i / 2, r + j) + i % 2 * 8)
+                                  : _mm256_setzero_ps();
+}
+
+ALWAYS_INLINE void store_acc(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
+                             const uint32_t n_panels, const uint32_t n_rows,
+                             __m256 acc[MAX_P][MAX_R])
+{
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        _mm256_storeu_ps(output_at(a, p + i / 2, r + j) + i % 2 * 8, acc[i][j]);
+}
+
+ALWAYS_INLINE void step(const ech_mm_args *const a, const uint32_t r, const uint32_t k,
+                        const uint32_t n_panels, const uint32_t n_rows, const __m256 w[MAX_P],
+                        __m256 acc[MAX_P][MAX_R])
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m256 x = _mm256_broadcast_ss(row_f32(a, r + j) + k);
+        UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) acc[i][j] =
+            _mm256_fmadd_ps(w[i], x, acc[i][j]);
+    }
+}
+
+ALWAYS_INLINE __m256 widen_f32(const char *const panel, const uint32_t k, const uint32_t half)
+{
+    return _mm256_load_ps((const float *)panel + (size_t)k * ECH_PANEL + half * 8);
+}
+
+ALWAYS_INLINE __m256 widen_f16(const char *const panel, const uint32_t k, const uint32_t half)
+{
+    return _mm256_cvtph_ps(_mm_load_si128(
+        (const __m128i *)((const uint16_t *)panel + (size_t)k * ECH_PANEL + half * 8)));
+}
+
+ALWAYS_INLINE __m256 widen_s8(const char *const panel, const uint32_t k, const uint32_t half)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(
+        (const __m128i *)((const int8_t *)panel + (size_t)k * ECH_PANEL + half * 8))));
+}
+
+#define TILE(name, widen)                                                                          \
+    ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
+                            const uint32_t n_panels, const uint32_t n_rows)                        \
+    {                                                                                              \
+        __m256 acc[MAX_P][MAX_R], w[MAX_P];                                                        \
+        load_acc(a, p, r, n_panels, n_rows, acc);                                                  \
+        for (uint32_t k = 0; k < a->k; k++) {                                                      \
+            UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =                              \
+                widen(panel_at(a, p + i / 2), k, i % 2);                                           \
+            step(a, r, k, n_panels, n_rows, w, acc);                                               \
+        }                                                                                          \
+        store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
+    }
+
+TILE(tile_f32, widen_f32)
+TILE(tile_f16, widen_f16)
+TILE(tile_s8, widen_s8)
+
+/* Two k of 8 rows. */
+ALWAYS_INLINE __m256i pairs_at(const ech_mm_args *const a, const uint32_t p, const uint32_t k,
+                               const uint32_t half)
+{
+    return _mm256_load_si256((const __m256i *)(panel_at(a, p) + (size_t)k * 32 + half * 32));
+}
+
+ALWAYS_INLINE __m256 even_of(const __m256i w)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+}
+
+ALWAYS_INLINE __m256 odd_of(const __m256i w)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32((int)0xffff0000u)));
+}
+
+/*
+ * The pair is loaded twice rather than kept: with 12 accumulators there are four registers for
+ * weights and activation.
+ */
+ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
+                             const uint32_t n_panels, const uint32_t n_rows)
+{
+    __m256 acc[MAX_P][MAX_R], w[MAX_P];
+    load_acc(a, p, r, n_panels, n_rows, acc);
+    uint32_t k = 0;
+    for (; k + 2 <= a->k; k += 2) {
+        UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
+            even_of(pairs_at(a, p + i / 2, k, i % 2));
+        step(a, r, k, n_panels, n_rows, w, acc);
+        UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
+            odd_of(pairs_at(a, p + i / 2, k, i % 2));
+        step(a, r, k + 1, n_panels, n_rows, w, acc);
+    }
+    if (k < a->k) {
+        UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
+            even_of(pairs_at(a, p + i / 2, k, i % 2));
+        step(a, r, k, n_panels, n_rows, w, acc);
+    }
+    store_acc(a, p, r, n_panels, n_rows, acc);
+}
+
+/* bf16 activations, emulated as ref does it: the odd k of a pair first. */
+ALWAYS_INLINE void tile_bf16_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
+                                  const uint32_t n_panels, const uint32_t n_rows)
+{
+    __m256 acc[MAX_P][MAX_R], w[MAX_P];
+    load_acc(a, p, r, n_panels, n_rows, acc);
+    const uint32_t n_pairs = (a->k + 1) / 2;
+    for (uint32_t k = 0; k < n_pairs; k++)
+        UNROLL for (int odd = 1; odd >= 0; odd--)
+        {
+            UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
+            {
+                const __m256i pair = pairs_at(a, p + i / 2, 2 * k, i % 2);
+                w[i] = odd ? odd_of(pair) : even_of(pair);
+            }
+            UNROLL for (uint32_t j = 0; j < n_rows; j++)
+            {
+                const __m256i pair =
+                    _mm256_castps_si256(_mm256_broadcast_ss(row_f32(a, r + j) + k));
+                const __m256 x = odd ? odd_of(pair) : even_of(pair);
+                UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) acc[i][j] =
+                    _mm256_fmadd_ps(w[i], x, acc[i][j]);
+            }
+        }
+    store_acc(a, p, r, n_panels, n_rows, acc);
+}
+
+MM_KERNEL(ech_k_mm_f32_f32_avx2, tile_f32)
+MM_KERNEL(ech_k_mm_f16_f32_avx2, tile_f16)
+MM_KERNEL(ech_k_mm_s8_f32_avx2, tile_s8)
+MM_KERNEL(ech_k_mm_bf16_f32_avx2, tile_bf16)
+MM_KERNEL(ech_k_mm_bf16_bf16_avx2, tile_bf16_bf16)

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix product of bf16 weights and bf16 activations with vdpbf16ps: one load is two k of a
+ * panel's 16 rows, a pair of activations is broadcast. One chain over pairs per output. How the
+ * pair is summed is the CPU's own; the same for every tile.
+ */
+#include <immintrin.h>
+
+#define TILE_MAX_ROWS  12
+#define TILE_PANELS(n) ((n) == 1 ? 8 : (n) <= 6 ? 4 : 2)
+#define TILE_CASES(tile)                                                                           \
+    CASE(1, tile);                                                                                 \
+    CASE(2, tile);                                                                                 \
+    CASE(3, tile);                                                                                 \
+    CASE(4, tile);                                                                                 \
+    CASE(5, tile);                                                                                 \
+    CASE(6, tile);                                                                                 \
+    CASE(7, tile);                                                                                 \
+    CASE(8, tile);                                                                                 \
+    CASE(9, tile);                                                                                 \
+    CASE(10, tile);                                                                                \
+    CASE(11, tile);                                                                                \
+    CASE(12, tile);
+
+#include "src/chip/cpu/x86/kernels.h"
+#include "src/chip/cpu/x86/mm_tile.h"
+
+#define MAX_P 8
+#define MAX_R 12
+
+/* Pair k/2 of a row, in every lane. x is 4-byte aligned at least. */
+ALWAYS_INLINE __m512i pair_at(const ech_mm_args *const a, const uint32_t r, const uint32_t pair)
+{
+    return _mm512_set1_epi32(((const int *)((const char *)a->x + r * a->x_stride))[pair]);
+}
+
+ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
+                             const uint32_t n_panels, const uint32_t n_rows)
+{
+    __m512 acc[MAX_P][MAX_R];
+    __m512i w[MAX_P];
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        acc[i][j] =
+            a->accumulate ? _mm512_loadu_ps(output_at(a, p + i, r + j)) : _mm512_setzero_ps();
+    const uint32_t n_pairs = (a->k + 1) / 2;
+    for (uint32_t k = 0; k < n_pairs; k++) {
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
+            _mm512_load_si512(panel_at(a, p + i) + (size_t)k * 64);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const __m512i x = pair_at(a, r + j, k);
+            UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] =
+                _mm512_dpbf16_ps(acc[i][j], (__m512bh)w[i], (__m512bh)x);
+        }
+    }
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        _mm512_storeu_ps(output_at(a, p + i, r + j), acc[i][j]);
+}
+
+MM_KERNEL(ech_k_mm_bf16_bf16_avx512_bf16, tile_bf16)

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The walk of a matrix product over register tiles, for every x86 instruction set. The including
+ * file defines, before it:
+ *
+ *     TILE_MAX_ROWS            most rows that a register tile holds
+ *     TILE_PANELS(rows)        panels that are taken together with that many rows: a power of two
+ *
+ * and for every kernel a function
+ *
+ *     static ALWAYS_INLINE void tile_X(const ech_mm_args *a, uint32_t p, uint32_t r,
+ *                                      uint32_t n_panels, uint32_t n_rows)
+ *
+ * that computes rows r … r+n_rows-1 of panels p … p+n_panels-1, both counts constants after
+ * inlining. MM_KERNEL(name, tile_X) then makes the kernel. Which tile an output falls into changes
+ * nothing about its chain (ops.h).
+ *
+ * Rows are cut into blocks of nearly the same size, so that no block of one row pays for reading
+ * all weights alone.
+ */
+#ifndef ECH_CHIP_CPU_X86_MM_TILE_H
+#define ECH_CHIP_CPU_X86_MM_TILE_H
+
+#include "src/chip/cpu/ops.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define UNROLL        _Pragma("GCC unroll 16")
+
+typedef void tile_fn(const ech_mm_args *a, uint32_t p, uint32_t r, uint32_t n_panels,
+                     uint32_t n_rows);
+
+ALWAYS_INLINE const float *row_f32(const ech_mm_args *const a, const uint32_t r)
+{
+    return (const float *)((const char *)a->x + r * a->x_stride);
+}
+
+ALWAYS_INLINE const char *panel_at(const ech_mm_args *const a, const uint32_t p)
+{
+    return (const char *)a->w + p * a->panel_bytes;
+}
+
+ALWAYS_INLINE float *output_at(const ech_mm_args *const a, const uint32_t p, const uint32_t r)
+{
+    return a->y + r * a->y_stride + (size_t)p * ECH_PANEL;
+}
+
+/* n_rows constant: all panels of the call, in groups that shrink at the end. */
+ALWAYS_INLINE void walk_panels(const ech_mm_args *const a, const uint32_t r, const uint32_t n_rows,
+                               tile_fn *const tile)
+{
+    uint32_t p = 0;
+    if (TILE_PANELS(n_rows) >= 8)
+        for (; a->n_panels - p >= 8; p += 8)
+            tile(a, p, r, 8, n_rows);
+    if (TILE_PANELS(n_rows) >= 4)
+        for (; a->n_panels - p >= 4; p += 4)
+            tile(a, p, r, 4, n_rows);
+    if (TILE_PANELS(n_rows) >= 2)
+        for (; a->n_panels - p >= 2; p += 2)
+            tile(a, p, r, 2, n_rows);
+    for (; p < a->n_panels; p++)
+        tile(a, p, r, 1, n_rows);
+}
+
+/* Rows of block i when n are cut into n_blocks nearly equal ones. */
+ALWAYS_INLINE uint32_t block_size(const uint32_t n, const uint32_t n_blocks, const uint32_t i)
+{
+    return n / n_blocks + (i < n % n_blocks ? 1 : 0);
+}
+
+#define CASE(n, tile)                                                                              \
+    case n:                                                                                        \
+        walk_panels(a, r, n, tile);                                                                \
+        break
+
+#define MM_KERNEL(name, tile)                                                                      \
+    void name(const ech_mm_args *const a)                                                          \
+    {                                                                                              \
+        const uint32_t n_blocks = (a->n_rows + TILE_MAX_ROWS - 1) / TILE_MAX_ROWS;                 \
+        uint32_t r = 0;                                                                            \
+        for (uint32_t i = 0; i < n_blocks; i++) {                                                  \
+            const uint32_t n = block_size(a->n_rows, n_blocks, i);                                 \
+            switch (n) {                                                                           \
+                TILE_CASES(tile)                                                                   \
+            }                                                                                      \
+            r += n;                                                                                \
+        }                                                                                          \
+    }
+
+#endif
