@@ -14,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/chip/forward.h"
 #include "src/chip/pack.h"
+#include "src/chip/sampler_program.h"
 
 #define ARENA_ALIGN ((size_t)2 << 20) /* so that huge pages fit */
 
@@ -102,13 +103,16 @@ ech_status ech_exec_load(ech_exec *const e, const void *const program, const siz
     ech_program_kind kind;
     ECH_TRY(ech_program_head_check(program, len, &kind, err));
     if (kind == ECH_PROGRAM_PACK) return ech_pack_check(program, len, err);
-    if (kind != ECH_PROGRAM_FORWARD)
+    if (kind == ECH_PROGRAM_SAMPLE)
+        ECH_TRY(ech_sample_program_check(program, len, err));
+    else if (kind == ECH_PROGRAM_FORWARD)
+        ECH_TRY(ech_forward_check(program, len, UINT64_MAX, err));
+    else
         return ech_fail(err, ECH_EUNSUPPORTED, "loading a program: kind %d is not run here", kind);
-    ECH_TRY(ech_forward_check(program, len, UINT64_MAX, err));
     const uint64_t need = ech_program_arena_bytes(program, len);
     if (need > e->arena_bytes)
         return ech_fail(err, ECH_ELIMIT,
-                        "loading a forward program: it needs an arena of %llu bytes, the chip was "
+                        "loading a program: it needs an arena of %llu bytes, the chip was "
                         "opened with %llu",
                         (unsigned long long)need, (unsigned long long)e->arena_bytes);
     return ECH_OK;
@@ -368,6 +372,8 @@ ech_status ech_exec_run(ech_exec *const e, const void *const program, const size
         return run_forward(e, program, args, err);
     case ECH_PROGRAM_PACK:
         return run_pack(e, program, args, err);
+    case ECH_PROGRAM_SAMPLE:
+        return ech_sample_run(program, args, e->pool, e->arena, e->arena_bytes, err);
     default:
         return ech_fail(err, ECH_EUNSUPPORTED, "running a program of kind %u", head->kind);
     }

@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/chip/forward.h"
+#include "src/chip/sampler_program.h"
 
 ech_status ech_program_head_check(const void *const program, const size_t len,
                                   ech_program_kind *const ret_kind, ech_error *const err)
@@ -245,6 +246,9 @@ ech_status ech_forward_check(const void *const program, const size_t len,
 uint64_t ech_program_arena_bytes(const void *const program, const size_t len)
 {
     const ech_program_head *const head = program;
+    if (len >= sizeof(ech_sample_header) && head->kind == ECH_PROGRAM_SAMPLE) {
+        return ech_sample_program_arena_bytes(program);
+    }
     if (len < sizeof(ech_forward_header) || head->kind != ECH_PROGRAM_FORWARD) return 0;
     return ((const ech_forward_header *)program)->arena_bytes;
 }

@@ -16,6 +16,7 @@
 #include "src/chip/sampler_filter.h"
 #include "src/chip/sampler_math.h"
 #include "src/chip/sampler_order.h"
+#include "src/chip/sampler_scan.h"
 
 void ech_sampler_row_init(ech_sampler_row *const row)
 {
@@ -59,7 +60,7 @@ static size_t cut_scratch(scratch *const s, void *const base, const uint32_t voc
                           const uint32_t max_history)
 {
     size_t at = 0;
-    const size_t n_blocks = ech_order_blocks(vocab);
+    const size_t n_blocks = ech_scan_blocks(vocab);
     s->logits = cut(base, &at, vocab, sizeof *s->logits);
     s->count = cut(base, &at, vocab, sizeof *s->count);
     s->block_max = cut(base, &at, n_blocks, sizeof *s->block_max);
@@ -150,7 +151,7 @@ typedef struct work {
 
 /*
  * ln p of the raw logits: (x - max) - ln(sum of e^(x - max)), all in double, rounded once. The
- * sum's order is ech_order_sum()'s, at temperature 1.
+ * sum's order is ech_scan_sum()'s, at temperature 1.
  */
 static float logprob_of(const work *const w, const uint32_t id)
 {
@@ -160,8 +161,7 @@ static float logprob_of(const work *const w, const uint32_t id)
 static void write_logprobs(work *const w)
 {
     double mass;
-    double wz;
-    ech_order_sum(&w->order, 1.0, &mass, &wz);
+    ech_scan_sum(w->raw, w->args->vocab, w->order.block_max, w->raw_max, 1.0, &mass, NULL);
     w->log_mass = ech_sampler_log(mass);
     const uint32_t want = w->row->n_top < w->args->vocab ? w->row->n_top : w->args->vocab;
     uint32_t n = 0;

@@ -5,13 +5,14 @@
  * keeps lies around one point of the order, and what XTC drops is its head.
  *
  * Running sums go down the order in double; only the mass of an open view is summed in the lanes of
- * ech_order_sum(), for sorting the whole vocabulary to add it up would cost ten times as much.
+ * ech_scan_sum(), for sorting the whole vocabulary to add it up would cost ten times as much.
  */
 #include "src/chip/sampler_filter.h"
 
 #include <math.h>
 
 #include "src/chip/sampler_math.h"
+#include "src/chip/sampler_scan.h"
 
 void ech_sampler_view_start(ech_sampler_view *const v, ech_order *const order,
                             double *const weights, const float temperature)
@@ -41,27 +42,27 @@ static bool reach(ech_sampler_view *const v, const uint32_t i)
     return true;
 }
 
-/* Mass of the view, and the sum of weight * exponent. */
+/* Mass of the view; where ret_wz isn't NULL, also the sum of weight * exponent. */
 static double view_sums(ech_sampler_view *const v, double *const ret_wz)
 {
     double mass = 0.0;
     double wz = 0.0;
     if (v->end == ECH_VIEW_OPEN && v->begin == 0) {
-        ech_order_sum(v->order, v->inv_t, &mass, &wz);
-    } else {
-        for (uint32_t i = v->begin; reach(v, i); i++) {
-            mass += v->weights[i];
-            wz += v->weights[i] * exponent_at(v, i);
-        }
+        const ech_order *const o = v->order;
+        ech_scan_sum(o->logits, o->vocab, o->block_max, o->max, v->inv_t, &mass, ret_wz);
+        return mass;
     }
-    *ret_wz = wz;
+    for (uint32_t i = v->begin; reach(v, i); i++) {
+        mass += v->weights[i];
+        wz += v->weights[i] * exponent_at(v, i);
+    }
+    if (ret_wz != NULL) *ret_wz = wz;
     return mass;
 }
 
 static double view_mass(ech_sampler_view *const v)
 {
-    double wz;
-    return view_sums(v, &wz);
+    return view_sums(v, NULL);
 }
 
 static void keep_top_k(ech_sampler_view *const v, const uint32_t k)

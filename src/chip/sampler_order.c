@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Partial sorting of a row of logits and sums over it: sampler_order.h says how. Runs on a core
- * thread of a chip, in the caller's scratch; plain C whose inner loops of constant length the
- * compiler turns into vector code. The results don't depend on how it does that: every sum has its
- * lanes spelled out.
+ * Partial sorting of a row of logits: sampler_order.h says how. Runs on a core thread of a chip, in
+ * the caller's scratch. Keys are whole numbers that no two ids share, so the order is one and the
+ * same whatever sorts it.
  */
 #include "src/chip/sampler_order.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "src/chip/sampler_math.h"
+#include "src/chip/sampler_scan.h"
 
 /* Block maxima used for the first bound, and the factor for every further one. */
 #define FIRST_STEPS 32u
@@ -86,62 +85,17 @@ static void sort_keys(uint64_t *const keys, uint64_t *const tmp, const uint32_t 
     if (src != keys) memcpy(keys, src, n * sizeof *keys);
 }
 
-/* Maximum of a whole block, 16 lanes; *nan is set where a NaN was seen. */
-static inline float full_block_max(const float *const x, uint32_t *const nan)
-{
-    float m[16];
-    uint32_t bad[16] = { 0 };
-    for (uint32_t l = 0; l < 16; l++) {
-        m[l] = -INFINITY;
-    }
-    for (uint32_t i = 0; i < ECH_ORDER_BLOCK; i += 16) {
-        for (uint32_t l = 0; l < 16; l++) {
-            m[l] = x[i + l] > m[l] ? x[i + l] : m[l];
-            bad[l] |= (uint32_t)(x[i + l] != x[i + l]);
-        }
-    }
-    for (uint32_t w = 8; w > 0; w /= 2) {
-        for (uint32_t l = 0; l < w; l++) {
-            m[l] = m[l + w] > m[l] ? m[l + w] : m[l];
-            bad[l] |= bad[l + w];
-        }
-    }
-    *nan |= bad[0];
-    return m[0];
-}
-
-static float tail_block_max(const float *const x, const uint32_t n, uint32_t *const nan)
-{
-    float m = -INFINITY;
-    for (uint32_t i = 0; i < n; i++) {
-        m = x[i] > m ? x[i] : m;
-        *nan |= (uint32_t)(x[i] != x[i]);
-    }
-    return m;
-}
-
 void ech_order_start(ech_order *const o, const float *const logits, const uint32_t vocab)
 {
     o->logits = logits;
     o->vocab = vocab;
-    o->n_blocks = ech_order_blocks(vocab);
+    o->n_blocks = ech_scan_blocks(vocab);
     o->n = 0;
     o->n_steps = 0;
     o->bound = INFINITY;
     o->steps_sorted = false;
-    uint32_t nan = 0;
-    float max = -INFINITY;
-    for (uint32_t b = 0; b < o->n_blocks; b++) {
-        const uint32_t at = b * ECH_ORDER_BLOCK;
-        const float m = vocab - at >= ECH_ORDER_BLOCK
-                            ? full_block_max(logits + at, &nan)
-                            : tail_block_max(logits + at, vocab - at, &nan);
-        o->block_max[b] = m;
-        max = m > max ? m : max;
-    }
-    o->max = max;
-    o->has_nan = nan != 0;
-    o->complete = !(max > -INFINITY);
+    o->has_nan = ech_scan_max(logits, vocab, o->block_max, &o->max);
+    o->complete = !(o->max > -INFINITY);
 }
 
 static void sort_steps(ech_order *const o)
@@ -156,9 +110,8 @@ static void sort_steps(ech_order *const o)
 /* Appends the ids of one block with low <= logit < high. */
 static void gather_block(ech_order *const o, const uint32_t b, const float low, const float high)
 {
-    const uint32_t end =
-        (b + 1) * ECH_ORDER_BLOCK < o->vocab ? (b + 1) * ECH_ORDER_BLOCK : o->vocab;
-    for (uint32_t id = b * ECH_ORDER_BLOCK; id < end; id++) {
+    const uint32_t end = (b + 1) * ECH_SCAN_BLOCK < o->vocab ? (b + 1) * ECH_SCAN_BLOCK : o->vocab;
+    for (uint32_t id = b * ECH_SCAN_BLOCK; id < end; id++) {
         const float x = o->logits[id];
         if (x >= low && x < high) o->keys[o->n++] = key_of(x, id);
     }
@@ -203,50 +156,8 @@ uint32_t ech_order_first(const ech_order *const o)
     while (b < o->n_blocks && o->block_max[b] != o->max) {
         b++;
     }
-    for (uint32_t id = b * ECH_ORDER_BLOCK; id < o->vocab; id++) {
+    for (uint32_t id = b * ECH_SCAN_BLOCK; id < o->vocab; id++) {
         if (o->logits[id] == o->max) return id;
     }
     return 0;
-}
-
-typedef struct lanes {
-    double mass[LANES];
-    double wz[LANES];
-} lanes;
-
-static inline void add_weight(lanes *const s, const uint32_t l, const float x, const double max,
-                              const double inv_t)
-{
-    double z = ((double)x - max) * inv_t;
-    z = z < -700.0 ? -700.0 : z; /* -inf too: wz must not become NaN */
-    const double w = ech_sampler_exp(z);
-    s->mass[l] += w;
-    s->wz[l] += w * z;
-}
-
-static inline double fold(const double *const s)
-{
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-void ech_order_sum(const ech_order *const o, const double inv_t, double *const ret_mass,
-                   double *const ret_wz)
-{
-    lanes s = { 0 };
-    const double max = (double)o->max;
-    for (uint32_t b = 0; b < o->n_blocks; b++) {
-        if (((double)o->block_max[b] - max) * inv_t < -50.0) continue;
-        uint32_t id = b * ECH_ORDER_BLOCK;
-        const uint32_t end = o->vocab - id >= ECH_ORDER_BLOCK ? id + ECH_ORDER_BLOCK : o->vocab;
-        for (; id + LANES <= end; id += LANES) {
-            for (uint32_t l = 0; l < LANES; l++) {
-                add_weight(&s, l, o->logits[id + l], max, inv_t);
-            }
-        }
-        for (uint32_t l = 0; id < end; id++, l++) {
-            add_weight(&s, l, o->logits[id], max, inv_t);
-        }
-    }
-    *ret_mass = fold(s.mass);
-    *ret_wz = fold(s.wz);
 }

@@ -18,13 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ECH_ORDER_BLOCK 64u
-
-static inline uint32_t ech_order_blocks(const uint32_t vocab)
-{
-    return (vocab + ECH_ORDER_BLOCK - 1) / ECH_ORDER_BLOCK;
-}
-
 typedef struct ech_order {
     const float *logits; // [vocab]
     uint32_t vocab;
@@ -54,15 +47,5 @@ static inline uint32_t ech_order_id(const ech_order *const o, const uint32_t i)
 {
     return (uint32_t)o->keys[i];
 }
-
-/*
- * Sums over all ids, with weight e^(z), z = (logit - max) * inv_t:
- * *ret_mass = sum of weights, *ret_wz = sum of weight * z.
- *
- * Accumulation order, in double: eight lanes, lane l takes the ids l, l + 8, l + 16, … in ascending
- * order; then ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7)). Blocks of 64 whose largest weight
- * is under e^-50 are left out: all of them together are less than the sum's last bit.
- */
-void ech_order_sum(const ech_order *o, double inv_t, double *ret_mass, double *ret_wz);
 
 #endif

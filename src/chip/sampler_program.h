@@ -48,8 +48,8 @@ ech_status ech_sample_bind(const void *program, const ech_exec_args *task, ech_s
 
 /*
  * Runs a checked program: all rows, on all cores of the pool. arena: at least
- * ech_sample_program_arena_bytes(), aligned to 64, contents undefined. Advances the progress word
- * once; ECANCELLED, nothing written, when the abort word is set at the start.
+ * ech_sample_program_arena_bytes(), aligned to 64, contents undefined. Polls once, at the start:
+ * ECANCELLED, nothing written, when that says so.
  */
 ech_status ech_sample_run(const void *program, const ech_exec_args *task, ech_pool *pool,
                           void *arena, uint64_t arena_bytes, ech_error *err);
