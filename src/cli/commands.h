@@ -9,6 +9,7 @@
 #include "src/cli/options.h"
 
 #define ECH_COMMAND_MAP(X)                                                                         \
+    X(bench)                                                                                       \
     X(version)                                                                                     \
     X(help)
 

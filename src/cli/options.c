@@ -128,6 +128,16 @@ static int complain(const ech_option *const o, const char *const source, const c
     return ech_usage_error("%s%s %s %s", source, o->name, value, why);
 }
 
+/* "max-seq-len" → "ECHELON_MAX_SEQ_LEN" */
+static void env_name(const ech_option *const o, char *const name, const size_t cap)
+{
+    size_t n = (size_t)snprintf(name, cap, "ECHELON_");
+    for (const char *p = o->name; *p != '\0' && n < cap - 1; p++) {
+        name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    }
+    name[n] = '\0';
+}
+
 /* Values from the environment come first: a flag then overwrites them. */
 static int read_environment(const ech_command *const cmd)
 {
@@ -135,16 +145,12 @@ static int read_environment(const ech_command *const cmd)
         const ech_option *const o = &cmd->options[i];
         /* A repeated option has no single value that a flag could overwrite. */
         if (!takes_value(o) || o->kind == ECH_OPT_STRINGS) continue;
-        char name[64] = "ECHELON_";
-        size_t n = strlen(name);
-        for (const char *p = o->name; *p != '\0' && n < sizeof name - 1; p++) {
-            name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-        }
-        name[n] = '\0';
+        char name[64];
+        env_name(o, name, sizeof name);
         const char *const value = getenv(name);
         if (value == NULL) continue;
         const char *const why = set_value(o, value);
-        if (why != NULL) return complain(o, "ECHELON_… for --", value, why);
+        if (why != NULL) return ech_usage_error("%s %s %s", name, value, why);
     }
     return ECH_EXIT_OK;
 }
@@ -184,6 +190,7 @@ static const ech_option *option_of(const ech_command *const cmd, const int val)
 
 int ech_command_main(const ech_command *const cmd, const int argc, char **const argv)
 {
+    if (cmd->is_group) return cmd->run(argc - 1, argv + 1);
     struct option long_options[MAX_OPTIONS + 2] = { 0 };
     char short_options[2 * MAX_OPTIONS + 4];
     if (cmd->n_options > MAX_OPTIONS) return ech_usage_error("%s has too many options", cmd->name);

@@ -62,8 +62,8 @@ typedef struct ech_command {
     const char *example; /* lines to copy, separated by '\n' */
     const ech_option *options;
     size_t n_options;
-    int (*run)(int argc,
-               char **argv); /* gets what is left after the options; returns the exit code */
+    int (*run)(int argc, char **argv); /* gets what the options left; returns the exit code */
+    bool is_group; /* options are left to the command that run() picks */
 } ech_command;
 
 /*

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `echelon bench serve`: load on any server that speaks /v1/completions, and what its clients see.
+ * The result's fields carry the names of `vllm bench serve`. One thread per stream in flight; each
+ * writes its own record, the main thread prints the progress and sums up when all are joined.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+#include "src/cli/bench.h"
+#include "src/cli/http_client.h"
+
+static const char *url_text = "http://127.0.0.1:8080/v1", *api_key, *model_name,
+                  *dataset = "random", *dataset_file, *plot_file;
+static int64_t n_prompts = 32, concurrency = 8, input_len = 128, output_len = 128, prefix_len,
+               seed = 1, vocab = 2000;
+static double request_rate, goodput_ttft, goodput_tpot, goodput_e2el;
+static bool as_json;
+
+static const ech_option OPTIONS[] = {
+    { "url", 0, ECH_OPT_STRING, &url_text, "URL", "the server; default http://127.0.0.1:8080/v1", 0,
+      0, NULL },
+    { "api-key", 0, ECH_OPT_STRING, &api_key, "KEY",
+      "its key; better in the environment: ECHELON_API_KEY", 0, 0, NULL },
+    { "model", 0, ECH_OPT_STRING, &model_name, "NAME", "name of a model that the server serves", 0,
+      0, NULL },
+    { "num-prompts", 'n', ECH_OPT_INT, &n_prompts, "N", "requests; default 32", 1, 1000000, NULL },
+    { "max-concurrency", 'c', ECH_OPT_INT, &concurrency, "N", "in flight at most; default 8", 1,
+      1024, NULL },
+    { "request-rate", 'r', ECH_OPT_DOUBLE, &request_rate, "R",
+      "requests a second, Poisson; default: as fast as they go", 0, 1e6, NULL },
+    { "dataset-name", 0, ECH_OPT_STRING, &dataset, "NAME",
+      "random (ids), shared-prefix (ids) or file (lines of text)", 0, 0, NULL },
+    { "dataset-path", 0, ECH_OPT_STRING, &dataset_file, "FILE",
+      "of the dataset file: a prompt a line", 0, 0, NULL },
+    { "random-input-len", 0, ECH_OPT_INT, &input_len, "N", "ids of a prompt; default 128", 1,
+      1 << 20, NULL },
+    { "random-output-len", 0, ECH_OPT_INT, &output_len, "N", "tokens of an answer; default 128", 1,
+      1 << 20, NULL },
+    { "random-prefix-len", 0, ECH_OPT_INT, &prefix_len, "N",
+      "ids that all prompts of shared-prefix begin with", 0, 1 << 20, NULL },
+    { "vocab", 0, ECH_OPT_INT, &vocab, "N", "random ids are below it; default 2000", 1, 1 << 24,
+      NULL },
+    { "seed", 0, ECH_OPT_INT, &seed, "N", "of prompts and arrivals; default 1", 0, 9e18, NULL },
+    { "goodput-ttft", 0, ECH_OPT_DOUBLE, &goodput_ttft, "MS",
+      "a request is good if its first token came so soon", 0, 1e9, NULL },
+    { "goodput-tpot", 0, ECH_OPT_DOUBLE, &goodput_tpot, "MS", "… and its tokens so fast", 0, 1e9,
+      NULL },
+    { "goodput-e2el", 0, ECH_OPT_DOUBLE, &goodput_e2el, "MS", "… and it was done so soon", 0, 1e9,
+      NULL },
+    { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "print one JSON object", 0, 0, NULL },
+    { "plot", 0, ECH_OPT_STRING, &plot_file, "FILE",
+      "write an SVG: each request's wait and tokens over time", 0, 0, NULL },
+};
+
+/* One request. Written by one thread, read after it was joined. */
+typedef struct record {
+    int64_t start_ns, first_ns, last_ns, end_ns;
+    double *gaps_ms; /* [n_gaps] between two chunks with text */
+    size_t n_gaps, cap;
+    int64_t n_prompt, n_completion;
+    bool ok;
+    char failure[160];
+} record;
+
+typedef struct load {
+    ech_url url;
+    record *records;    /* [n_prompts] */
+    int64_t *arrive_ns; /* [n_prompts] after the start; all 0 without a rate */
+    char **lines;       /* [n_lines] of the dataset file */
+    size_t n_lines;
+    int64_t start_ns;
+    int64_t next;   /* atomic: index of the next request */
+    int64_t done;   /* atomic */
+    int64_t tokens; /* atomic: chunks seen, for the progress line */
+} load;
+
+/* splitmix64: prompts must be the same on every machine for one seed. */
+static uint64_t mix(uint64_t *const s)
+{
+    uint64_t z = (*s += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return z ^ z >> 31;
+}
+
+/* ---- one request ---------------------------------------------------------------------------- */
+
+static json_t *random_ids(const int64_t index)
+{
+    json_t *const ids = json_array();
+    const bool shared = strcmp(dataset, "shared-prefix") == 0;
+    uint64_t common = (uint64_t)seed;
+    uint64_t own = (uint64_t)seed * 1000003 + (uint64_t)index + 1;
+    for (int64_t i = 0; i < input_len; i++) {
+        uint64_t *const s = shared && i < prefix_len ? &common : &own;
+        (void)json_array_append_new(ids, json_integer((json_int_t)(mix(s) % (uint64_t)vocab)));
+    }
+    return ids;
+}
+
+static char *request_body(const load *const l, const int64_t index)
+{
+    json_t *const prompt =
+        l->n_lines > 0 ? json_string(l->lines[(size_t)index % l->n_lines]) : random_ids(index);
+    json_t *const body =
+        json_pack("{s:o, s:I, s:f, s:b, s:b, s:{s:b}}", "prompt", prompt, "max_tokens",
+                  (json_int_t)output_len, "temperature", 0.0, "ignore_eos", 1, "stream", 1,
+                  "stream_options", "include_usage", 1);
+    if (model_name != NULL) (void)json_object_set_new(body, "model", json_string(model_name));
+    char *const text = json_dumps(body, JSON_COMPACT);
+    json_decref(body);
+    return text;
+}
+
+typedef struct taking {
+    load *l;
+    record *r;
+} taking;
+
+static void note_chunk(load *const l, record *const r)
+{
+    const int64_t now = ech_now_ns();
+    (void)ech_fetch_add_relaxed(&l->tokens, 1);
+    if (r->first_ns == 0) {
+        r->first_ns = r->last_ns = now;
+        return;
+    }
+    if (r->n_gaps == r->cap) {
+        const size_t cap = r->cap == 0 ? 64 : 2 * r->cap;
+        double *const gaps = realloc(r->gaps_ms, cap * sizeof *gaps);
+        if (gaps == NULL) return;
+        r->gaps_ms = gaps;
+        r->cap = cap;
+    }
+    r->gaps_ms[r->n_gaps++] = (double)(now - r->last_ns) * 1e-6;
+    r->last_ns = now;
+}
+
+static bool take_frame(void *const ctx, const char *const data, const size_t len)
+{
+    const taking *const t = ctx;
+    if (len >= 6 && strncmp(data, "[DONE]", 6) == 0) {
+        t->r->ok = t->r->first_ns != 0;
+        return false;
+    }
+    json_error_t why;
+    json_t *const frame = json_loadb(data, len, 0, &why);
+    const char *const text = json_string_value(
+        json_object_get(json_array_get(json_object_get(frame, "choices"), 0), "text"));
+    if (text != NULL && text[0] != '\0') note_chunk(t->l, t->r);
+    const json_t *const usage = json_object_get(frame, "usage");
+    if (json_is_object(usage)) {
+        t->r->n_prompt = json_integer_value(json_object_get(usage, "prompt_tokens"));
+        t->r->n_completion = json_integer_value(json_object_get(usage, "completion_tokens"));
+    }
+    const char *const message =
+        json_string_value(json_object_get(json_object_get(frame, "error"), "message"));
+    if (message != NULL) (void)snprintf(t->r->failure, sizeof t->r->failure, "%s", message);
+    json_decref(frame);
+    return true;
+}
+
+static void run_one(load *const l, const int64_t index)
+{
+    record *const r = &l->records[index];
+    char *const body = request_body(l, index);
+    if (body == NULL) return;
+    taking t = { l, r };
+    ech_http_call call = {
+        .url = &l->url,
+        .method = "POST",
+        .path = "/completions",
+        .api_key = api_key,
+        .body = body,
+        .body_len = strlen(body),
+        .take = take_frame,
+        .ctx = &t,
+        .timeout_ms = 600000,
+    };
+    ech_error err;
+    r->start_ns = ech_now_ns();
+    const ech_status rc = ech_http_run(&call, &err);
+    r->end_ns = ech_now_ns();
+    if (rc != ECH_OK) {
+        r->ok = false;
+        (void)snprintf(r->failure, sizeof r->failure, "%.150s", err.text);
+    } else if (call.status != 200) {
+        (void)snprintf(r->failure, sizeof r->failure, "HTTP %d: %.130s", call.status,
+                       call.reply.data != NULL ? call.reply.data : "");
+    }
+    ech_buf_fini(&call.reply);
+    free(body);
+}
+
+static void sleep_until(const int64_t t_ns)
+{
+    const struct timespec t = { .tv_sec = t_ns / ECH_NS_PER_S, .tv_nsec = t_ns % ECH_NS_PER_S };
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
+    }
+}
+
+static void *stream_main(void *const arg)
+{
+    load *const l = arg;
+    for (;;) {
+        const int64_t index = ech_fetch_add_relaxed(&l->next, 1);
+        if (index >= n_prompts) return NULL;
+        if (l->arrive_ns[index] > 0) sleep_until(l->start_ns + l->arrive_ns[index]);
+        run_one(l, index);
+        (void)ech_fetch_add_relaxed(&l->done, 1);
+    }
+}
+
+/* ---- the whole load ------------------------------------------------------------------------- */
+
+/* Times between two arrivals of a Poisson process are exponential. */
+static void plan_arrivals(load *const l)
+{
+    uint64_t s = (uint64_t)seed ^ UINT64_C(0xA5A5A5A5A5A5A5A5);
+    double t = 0;
+    for (int64_t i = 0; i < n_prompts && request_rate > 0; i++) {
+        l->arrive_ns[i] = (int64_t)(t * 1e9);
+        const double u = ((double)(mix(&s) >> 11) + 0.5) / 9007199254740992.0;
+        t += -log(u) / request_rate;
+    }
+}
+
+static void show_progress(const load *const l)
+{
+    if (isatty(STDERR_FILENO) != 1) return;
+    const double seconds = (double)(ech_now_ns() - l->start_ns) * 1e-9;
+    (void)fprintf(stderr, "\r%lld of %lld requests, %.0f chunks/s ",
+                  (long long)ech_load_relaxed(&l->done), (long long)n_prompts,
+                  (double)ech_load_relaxed(&l->tokens) / (seconds > 0 ? seconds : 1));
+}
+
+static int run_load(load *const l)
+{
+    const int64_t n_threads = concurrency < n_prompts ? concurrency : n_prompts;
+    pthread_t *const threads = calloc((size_t)n_threads, sizeof *threads);
+    if (threads == NULL)
+        return ech_usage_error("there is no memory for %lld streams", (long long)n_threads);
+    l->start_ns = ech_now_ns();
+    int64_t started = 0;
+    while (started < n_threads && pthread_create(&threads[started], NULL, stream_main, l) == 0) {
+        started++;
+    }
+    while (started > 0 && ech_load_relaxed(&l->done) < n_prompts) {
+        sleep_until(ech_now_ns() + 100 * ECH_NS_PER_MS);
+        show_progress(l);
+    }
+    for (int64_t i = 0; i < started; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    if (isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
+    free(threads);
+    return started == n_threads
+               ? ECH_EXIT_OK
+               : ech_usage_error("only %lld threads could be started", (long long)started);
+}
+
+/* ---- what came out -------------------------------------------------------------------------- */
+
+typedef struct series {
+    double *v;
+    size_t n;
+} series;
+
+static int by_value(const void *const a, const void *const b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Linear between neighbours, as numpy has it. */
+static double percentile(const series *const s, const double p)
+{
+    if (s->n == 0) return 0;
+    const double at = p / 100 * (double)(s->n - 1);
+    const size_t i = (size_t)at;
+    return i + 1 < s->n ? s->v[i] + (at - (double)i) * (s->v[i + 1] - s->v[i]) : s->v[i];
+}
+
+static void put_series(json_t *const out, const char *const name, series *const s)
+{
+    char key[64];
+    double sum = 0;
+    double squares = 0;
+    if (s->n > 0) qsort(s->v, s->n, sizeof *s->v, by_value);
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->v[i];
+        squares += s->v[i] * s->v[i];
+    }
+    const double mean = s->n > 0 ? sum / (double)s->n : 0;
+    const double var = s->n > 0 ? squares / (double)s->n - mean * mean : 0;
+    const struct {
+        const char *prefix;
+        double value;
+    } ROWS[] = {
+        { "mean", mean },
+        { "median", percentile(s, 50) },
+        { "std", sqrt(var > 0 ? var : 0) },
+        { "p50", percentile(s, 50) },
+        { "p90", percentile(s, 90) },
+        { "p95", percentile(s, 95) },
+        { "p99", percentile(s, 99) },
+    };
+    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
+        (void)snprintf(key, sizeof key, "%s_%s_ms", ROWS[i].prefix, name);
+        (void)json_object_set_new(out, key, json_real(ROWS[i].value));
+    }
+}
+
+static double tpot_of(const record *const r)
+{
+    return r->n_completion > 1
+               ? (double)(r->last_ns - r->first_ns) * 1e-6 / (double)(r->n_completion - 1)
+               : 0;
+}
+
+static bool is_good(const record *const r)
+{
+    return (goodput_ttft <= 0 || (double)(r->first_ns - r->start_ns) * 1e-6 <= goodput_ttft) &&
+           (goodput_tpot <= 0 || tpot_of(r) <= goodput_tpot) &&
+           (goodput_e2el <= 0 || (double)(r->end_ns - r->start_ns) * 1e-6 <= goodput_e2el);
+}
+
+/* Room for every value of each series. */
+static bool series_alloc(series s[4], const load *const l)
+{
+    size_t gaps = 1;
+    for (int64_t i = 0; i < n_prompts; i++) {
+        gaps += l->records[i].n_gaps;
+    }
+    for (size_t k = 0; k < 4; k++) {
+        s[k].v = calloc(k == 2 ? gaps : (size_t)n_prompts, sizeof(double));
+        if (s[k].v == NULL) return false;
+    }
+    return true;
+}
+
+static json_t *sum_up(const load *const l, const double seconds)
+{
+    enum { TTFT, TPOT, ITL, E2EL };
+    static const char *const NAMES[] = { "ttft", "tpot", "itl", "e2el" };
+    series s[4] = { 0 };
+    json_t *const out = json_object();
+    if (!series_alloc(s, l) || out == NULL) return out;
+    int64_t completed = 0, good = 0, prompt = 0, completion = 0;
+    for (int64_t i = 0; i < n_prompts; i++) {
+        const record *const r = &l->records[i];
+        if (!r->ok) continue;
+        completed++;
+        good += is_good(r);
+        prompt += r->n_prompt;
+        completion += r->n_completion;
+        s[TTFT].v[s[TTFT].n++] = (double)(r->first_ns - r->start_ns) * 1e-6;
+        if (r->n_completion > 1) s[TPOT].v[s[TPOT].n++] = tpot_of(r);
+        s[E2EL].v[s[E2EL].n++] = (double)(r->end_ns - r->start_ns) * 1e-6;
+        for (size_t k = 0; k < r->n_gaps; k++) {
+            s[ITL].v[s[ITL].n++] = r->gaps_ms[k];
+        }
+    }
+    json_t *const head = json_pack(
+        "{s:s, s:s, s:I, s:o, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "backend",
+        "openai", "model_id", model_name != NULL ? model_name : "", "num_prompts",
+        (json_int_t)n_prompts, "request_rate",
+        request_rate > 0 ? json_real(request_rate) : json_string("inf"), "max_concurrency",
+        (json_int_t)concurrency, "duration", seconds, "completed", (json_int_t)completed, "failed",
+        (json_int_t)(n_prompts - completed), "total_input_tokens", (json_int_t)prompt,
+        "total_output_tokens", (json_int_t)completion, "request_throughput",
+        (double)completed / seconds, "request_goodput", (double)good / seconds, "output_throughput",
+        (double)completion / seconds, "total_token_throughput",
+        (double)(prompt + completion) / seconds);
+    (void)json_object_update(out, head);
+    json_decref(head);
+    for (size_t k = 0; k < 4; k++) {
+        put_series(out, NAMES[k], &s[k]);
+        free(s[k].v);
+    }
+    return out;
+}
+
+static void print_text(const json_t *const out)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)out, key, value)
+    {
+        if (json_is_real(value)) {
+            (void)printf("%-24s %.2f\n", key, json_real_value(value));
+        } else if (json_is_integer(value)) {
+            (void)printf("%-24s %lld\n", key, (long long)json_integer_value(value));
+        } else {
+            (void)printf("%-24s %s\n", key, json_string_value(value));
+        }
+    }
+}
+
+/* A line per request: grey while it waits for its first token, blue while tokens come. */
+static int write_plot(const load *const l, const double seconds)
+{
+    FILE *const f = fopen(plot_file, "w");
+    if (f == NULL) return ech_usage_error("can't write %s: %s", plot_file, strerror(errno));
+    const double scale = 800 / (seconds > 0 ? seconds : 1);
+    (void)fprintf(f,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"%lld\" "
+                  "font-family=\"sans-serif\" font-size=\"12\">\n",
+                  (long long)n_prompts * 6 + 40);
+    for (int64_t i = 0; i < n_prompts; i++) {
+        const record *const r = &l->records[i];
+        const double x0 = 30 + (double)(r->start_ns - l->start_ns) * 1e-9 * scale;
+        const double x1 =
+            30 +
+            (double)((r->first_ns != 0 ? r->first_ns : r->end_ns) - l->start_ns) * 1e-9 * scale;
+        const double x2 = 30 + (double)(r->end_ns - l->start_ns) * 1e-9 * scale;
+        (void)fprintf(f, "<rect x=\"%.1f\" y=\"%lld\" width=\"%.1f\" height=\"4\" fill=\"#bbb\"/>",
+                      x0, (long long)i * 6 + 10, x1 - x0);
+        (void)fprintf(f, "<rect x=\"%.1f\" y=\"%lld\" width=\"%.1f\" height=\"4\" fill=\"%s\"/>\n",
+                      x1, (long long)i * 6 + 10, x2 - x1, r->ok ? "#2457c5" : "#b3261e");
+    }
+    (void)fprintf(
+        f, "<text x=\"30\" y=\"%lld\">0 s</text><text x=\"800\" y=\"%lld\">%.1f s</text>\n</svg>\n",
+        (long long)n_prompts * 6 + 30, (long long)n_prompts * 6 + 30, seconds);
+    return fclose(f) == 0 ? ECH_EXIT_OK
+                          : ech_usage_error("can't write %s: %s", plot_file, strerror(errno));
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static int read_lines(load *const l)
+{
+    if (strcmp(dataset, "file") != 0) {
+        if (strcmp(dataset, "random") == 0 || strcmp(dataset, "shared-prefix") == 0)
+            return ECH_EXIT_OK;
+        return ech_usage_error("--dataset-name %s must be random, shared-prefix or file", dataset);
+    }
+    FILE *const f = dataset_file != NULL ? fopen(dataset_file, "r") : NULL;
+    if (f == NULL)
+        return ech_usage_error("--dataset-path %s can't be read",
+                               dataset_file != NULL ? dataset_file : "(missing)");
+    l->lines = calloc((size_t)n_prompts, sizeof *l->lines);
+    size_t cap = 0;
+    while (l->lines != NULL && l->n_lines < (size_t)n_prompts) {
+        char *line = NULL;
+        const ssize_t n = getline(&line, &cap, f);
+        if (n <= 1) {
+            free(line);
+            if (n < 0) break;
+            continue;
+        }
+        line[n - 1] = '\0';
+        l->lines[l->n_lines++] = line;
+        cap = 0;
+    }
+    (void)fclose(f);
+    return l->n_lines > 0 ? ECH_EXIT_OK : ech_usage_error("%s holds no prompt", dataset_file);
+}
+
+static int report(const load *const l)
+{
+    const double seconds = (double)(ech_now_ns() - l->start_ns) * 1e-9;
+    json_t *const out = sum_up(l, seconds);
+    const int64_t failed = json_integer_value(json_object_get(out, "failed"));
+    if (as_json) {
+        char *const text =
+            json_dumps(out, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
+        (void)printf("%s\n", text != NULL ? text : "{}");
+        free(text);
+    } else {
+        print_text(out);
+    }
+    json_decref(out);
+    for (int64_t i = 0; i < n_prompts; i++) {
+        if (l->records[i].failure[0] == '\0') continue;
+        (void)fprintf(stderr, "echelon: %lld of %lld requests failed; the first: %s\n",
+                      (long long)failed, (long long)n_prompts, l->records[i].failure);
+        break;
+    }
+    const int rc = plot_file != NULL ? write_plot(l, seconds) : ECH_EXIT_OK;
+    return failed > 0 ? ECH_EXIT_FAILED : rc;
+}
+
+static int run(const int argc, char **const argv)
+{
+    if (argc > 0) return ech_usage_error("bench serve takes no '%s'", argv[0]);
+    load l = { .records = calloc((size_t)n_prompts, sizeof(record)),
+               .arrive_ns = calloc((size_t)n_prompts, sizeof(int64_t)) };
+    ech_error err;
+    if (l.records == NULL || l.arrive_ns == NULL)
+        return ech_usage_error("there is no memory for %lld requests", (long long)n_prompts);
+    if (ech_url_parse(url_text, &l.url, &err) != ECH_OK) return ech_report(&err);
+    int rc = read_lines(&l);
+    if (rc == ECH_EXIT_OK) {
+        plan_arrivals(&l);
+        rc = run_load(&l);
+    }
+    if (rc == ECH_EXIT_OK) rc = report(&l);
+    for (int64_t i = 0; i < n_prompts; i++) {
+        free(l.records[i].gaps_ms);
+    }
+    for (size_t i = 0; i < l.n_lines; i++) {
+        free(l.lines[i]);
+    }
+    free(l.lines);
+    free(l.records);
+    free(l.arrive_ns);
+    return rc;
+}
+
+const ech_command ech_bench_serve = {
+    "bench serve",
+    "",
+    "load on a running server: times to first token, between tokens, throughput",
+    "echelon bench serve --url http://127.0.0.1:8080/v1 -n 64 -c 16 --json",
+    OPTIONS,
+    sizeof OPTIONS / sizeof OPTIONS[0],
+    run,
+};

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client; see http_client.h. Invariant: what a server sends is input; lines and bodies have
+ * limits, and a broken chunk is an error.
+ */
+#include "src/cli/http_client.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/base/error.h"
+
+#define MAX_LINE 65536
+#define MAX_BODY (64U << 20)
+
+typedef struct conn {
+    ech_http_call *call;
+    int fd;
+    char buf[16384];
+    size_t at, len; /* unread bytes are buf[at..len) */
+    bool is_chunked;
+    int64_t length; /* of the body; -1: to the end of the connection */
+    ech_buf event;  /* the data lines of the event being read */
+    ech_buf line;   /* a line of the stream being read */
+    bool taken_all; /* `take` said that it has enough */
+} conn;
+
+ech_status ech_url_parse(const char *const text, ech_url *const ret, ech_error *const err)
+{
+    static const char SCHEME[] = "http://";
+    if (strncasecmp(text, SCHEME, sizeof SCHEME - 1) != 0) {
+        return ech_fail(err, ECH_EINVAL, "reading the URL '%.100s': it must begin with http://",
+                        text);
+    }
+    const char *const host = text + sizeof SCHEME - 1;
+    const size_t host_len = strcspn(host, ":/");
+    const char *p = host + host_len;
+    const size_t port_len = *p == ':' ? strcspn(p + 1, "/") : 0;
+    if (host_len == 0 || host_len >= sizeof ret->host || port_len >= sizeof ret->port) {
+        return ech_fail(err, ECH_EINVAL,
+                        "reading the URL '%.100s': no host, or a name that is too long", text);
+    }
+    (void)snprintf(ret->host, sizeof ret->host, "%.*s", (int)host_len, host);
+    (void)snprintf(ret->port, sizeof ret->port, "%.*s", port_len > 0 ? (int)port_len : 2,
+                   port_len > 0 ? p + 1 : "80");
+    if (*p == ':') p += 1 + port_len;
+    size_t path_len = strlen(p);
+    while (path_len > 0 && p[path_len - 1] == '/') {
+        path_len--;
+    }
+    if (path_len >= sizeof ret->path)
+        return ech_fail(err, ECH_EINVAL, "reading the URL '%.100s': the path is too long", text);
+    (void)snprintf(ret->path, sizeof ret->path, "%.*s", (int)path_len, p);
+    return ECH_OK;
+}
+
+static ech_status connect_to(const ech_url *const url, int *const ret_fd, ech_error *const err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    struct addrinfo *list = NULL;
+    const int rc = getaddrinfo(url->host, url->port, &hints, &list);
+    if (rc != 0) return ech_fail(err, ECH_EIO, "connecting to %s: %s", url->host, gai_strerror(rc));
+    int fd = -1;
+    for (const struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
+            const int why = errno;
+            (void)close(fd);
+            errno = why;
+            fd = -1;
+        }
+    }
+    freeaddrinfo(list);
+    if (fd < 0)
+        return ech_fail_errno(err, ECH_EIO, "connecting to %s port %s", url->host, url->port);
+    *ret_fd = fd;
+    return ECH_OK;
+}
+
+static bool is_stopped(const conn *const c)
+{
+    return c->call->stop != NULL && *c->call->stop != 0;
+}
+
+/* Waits until the socket is ready for events. */
+static ech_status wait_for(const conn *const c, const short events, ech_error *const err)
+{
+    const int64_t start = ech_now_ns();
+    for (;;) {
+        if (is_stopped(c)) return ech_fail(err, ECH_ECANCELLED, "stopped");
+        struct pollfd p = { .fd = c->fd, .events = events };
+        const int n = poll(&p, 1, 50);
+        if (n > 0) return ECH_OK;
+        if (n < 0 && errno != EINTR) return ech_fail_errno(err, ECH_EIO, "waiting for the server");
+        if (c->call->timeout_ms > 0 && ech_now_ns() - start > c->call->timeout_ms * ECH_NS_PER_MS) {
+            return ech_fail(err, ECH_ETIMEOUT, "waiting for the server: no byte for %d ms",
+                            c->call->timeout_ms);
+        }
+    }
+}
+
+static ech_status send_all(const conn *const c, const char *s, size_t len, ech_error *const err)
+{
+    while (len > 0) {
+        const ssize_t n = send(c->fd, s, len, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ech_fail_errno(err, ECH_EIO, "sending the request");
+        s += n;
+        len -= (size_t)n;
+    }
+    return ECH_OK;
+}
+
+/* More bytes; *ret_end when there are none any more. */
+static ech_status fill(conn *const c, bool *const ret_end, ech_error *const err)
+{
+    ECH_TRY(wait_for(c, POLLIN, err));
+    const ssize_t n = recv(c->fd, c->buf, sizeof c->buf, 0);
+    if (n < 0) return ech_fail_errno(err, ECH_EIO, "reading the answer");
+    c->at = 0;
+    c->len = (size_t)n;
+    *ret_end = n == 0;
+    return ECH_OK;
+}
+
+/* One line without its end. */
+static ech_status read_line(conn *const c, ech_buf *const line, ech_error *const err)
+{
+    ech_buf_clear(line);
+    for (;;) {
+        while (c->at < c->len) {
+            const char ch = c->buf[c->at++];
+            if (ch == '\n') {
+                if (line->len > 0 && line->data[line->len - 1] == '\r')
+                    line->data[--line->len] = '\0';
+                return ECH_OK;
+            }
+            if (line->len >= MAX_LINE || ech_buf_push(line, ch) != ECH_OK) {
+                return ech_fail(err, ECH_ELIMIT, "reading the answer: a line is too long");
+            }
+        }
+        bool end = false;
+        ECH_TRY(fill(c, &end, err));
+        if (end) return ech_fail(err, ECH_EIO, "reading the answer: the connection ended early");
+    }
+}
+
+static ech_status read_head(conn *const c, ech_error *const err)
+{
+    ech_buf line = { 0 };
+    ech_status rc = read_line(c, &line, err);
+    if (rc == ECH_OK &&
+        (line.data == NULL || sscanf(line.data, "HTTP/1.%*c %d", &c->call->status) != 1)) {
+        rc = ech_fail(err, ECH_EIO, "reading the answer: it is no HTTP/1");
+    }
+    c->length = -1;
+    while (rc == ECH_OK) {
+        rc = read_line(c, &line, err);
+        if (rc != ECH_OK || line.len == 0) break;
+        if (strncasecmp(line.data, "content-length:", 15) == 0)
+            c->length = strtoll(line.data + 15, NULL, 10);
+        if (strncasecmp(line.data, "transfer-encoding:", 18) == 0 &&
+            strstr(line.data, "chunked") != NULL)
+            c->is_chunked = true;
+    }
+    ech_buf_fini(&line);
+    return rc;
+}
+
+/* A whole line of an event stream. */
+static ech_status take_line(conn *const c, ech_error *const err)
+{
+    const ech_buf *const l = &c->line;
+    if (l->len == 0) {
+        if (c->event.len > 0 && !c->call->take(c->call->ctx, c->event.data, c->event.len))
+            c->taken_all = true;
+        ech_buf_clear(&c->event);
+        return ECH_OK;
+    }
+    if (strncmp(l->data, "data:", 5) != 0) return ECH_OK;
+    const size_t skip = l->len > 5 && l->data[5] == ' ' ? 6 : 5;
+    const bool more = c->event.len > 0;
+    if ((more && ech_buf_push(&c->event, '\n') != ECH_OK) ||
+        ech_buf_append(&c->event, l->data + skip, l->len - skip) != ECH_OK) {
+        return ech_fail(err, ECH_ENOMEM, "reading the answer: out of memory");
+    }
+    return ECH_OK;
+}
+
+static ech_status take_bytes(conn *const c, const char *const s, const size_t len,
+                             ech_error *const err)
+{
+    if (c->call->take == NULL || c->call->status != 200) {
+        if (c->call->reply.len + len > MAX_BODY)
+            return ech_fail(err, ECH_ELIMIT, "reading the answer: it is too long");
+        return ech_buf_append(&c->call->reply, s, len) == ECH_OK
+                   ? ECH_OK
+                   : ech_fail(err, ECH_ENOMEM, "reading the answer: out of memory");
+    }
+    for (size_t i = 0; i < len && !c->taken_all; i++) {
+        if (s[i] == '\n') {
+            if (c->line.len > 0 && c->line.data[c->line.len - 1] == '\r')
+                c->line.data[--c->line.len] = '\0';
+            ECH_TRY(take_line(c, err));
+            ech_buf_clear(&c->line);
+        } else if (c->line.len >= MAX_BODY || ech_buf_push(&c->line, s[i]) != ECH_OK) {
+            return ech_fail(err, ECH_ELIMIT, "reading the answer: a line is too long");
+        }
+    }
+    return ECH_OK;
+}
+
+/* n bytes of the body; n < 0: to the end of the connection. */
+static ech_status read_part(conn *const c, int64_t n, ech_error *const err)
+{
+    while (n != 0 && !c->taken_all) {
+        if (c->at == c->len) {
+            bool end = false;
+            ECH_TRY(fill(c, &end, err));
+            if (end)
+                return n < 0 ? ECH_OK
+                             : ech_fail(err, ECH_EIO,
+                                        "reading the answer: the connection ended early");
+        }
+        size_t take = c->len - c->at;
+        if (n > 0 && (int64_t)take > n) take = (size_t)n;
+        ECH_TRY(take_bytes(c, c->buf + c->at, take, err));
+        c->at += take;
+        if (n > 0) n -= (int64_t)take;
+    }
+    return ECH_OK;
+}
+
+static ech_status read_chunks(conn *const c, ech_error *const err)
+{
+    ech_buf line = { 0 };
+    ech_status rc = ECH_OK;
+    while (rc == ECH_OK && !c->taken_all) {
+        rc = read_line(c, &line, err);
+        if (rc != ECH_OK) break;
+        char *end;
+        const long long n = strtoll(line.data != NULL ? line.data : "", &end, 16);
+        if (line.len == 0 || end == line.data || n < 0) {
+            rc = ech_fail(err, ECH_EIO, "reading the answer: a chunk without a size");
+        } else if (n == 0) {
+            break;
+        } else {
+            rc = read_part(c, n, err);
+            if (rc == ECH_OK && !c->taken_all) rc = read_line(c, &line, err);
+        }
+    }
+    ech_buf_fini(&line);
+    return rc;
+}
+
+static ech_status exchange(conn *const c, ech_error *const err)
+{
+    const ech_http_call *const call = c->call;
+    ech_buf head = { 0 };
+    ech_status rc =
+        ech_buf_printf(&head, "%s %s%s HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n",
+                       call->method, call->url->path, call->path, call->url->host, call->url->port);
+    if (rc == ECH_OK && call->api_key != NULL)
+        rc = ech_buf_printf(&head, "Authorization: Bearer %s\r\n", call->api_key);
+    if (rc == ECH_OK && call->body != NULL) {
+        rc = ech_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                            call->body_len);
+    }
+    if (rc == ECH_OK) rc = ech_buf_puts(&head, "\r\n");
+    if (rc != ECH_OK) (void)ech_fail(err, rc, "making the request: out of memory");
+    if (rc == ECH_OK) rc = send_all(c, head.data, head.len, err);
+    if (rc == ECH_OK && call->body != NULL) rc = send_all(c, call->body, call->body_len, err);
+    ech_buf_fini(&head);
+    ECH_TRY(rc);
+    ECH_TRY(read_head(c, err));
+    return c->is_chunked ? read_chunks(c, err) : read_part(c, c->length, err);
+}
+
+ech_status ech_http_run(ech_http_call *const call, ech_error *const err)
+{
+    conn c = { .call = call };
+    call->status = 0;
+    ECH_TRY(connect_to(call->url, &c.fd, err));
+    const ech_status rc = exchange(&c, err);
+    (void)close(c.fd);
+    ech_buf_fini(&c.event);
+    ech_buf_fini(&c.line);
+    return rc;
+}
