@@ -177,9 +177,18 @@ static ech_status read_yarn(const ech_fields *const f, const uint32_t max_contex
     return ech_field_number(f, "attention_factor", 1e-6, 1e6, &r->attention_factor);
 }
 
-/* The scaling's own fields; f's object is rope_scaling or rope_parameters, or NULL. */
-static ech_status read_scaling(const ech_fields *const f, const uint32_t max_context,
-                               ech_rope *const r)
+static ech_status read_theta(const ech_fields *const f, ech_rope *const r)
+{
+    double partial = 1.0;
+    ECH_TRY(ech_field_number(f, "rope_theta", 1.0 + 1e-6, 1e15, &r->theta));
+    ECH_TRY(ech_field_number(f, "partial_rotary_factor", 0.0, 1.0, &partial));
+    return partial == 1.0 ? ECH_OK
+                          : unsupported(f, "partial_rotary_factor", "only whole heads are rotated");
+}
+
+/* The scaling's own fields. f's object is rope_scaling or rope_parameters, outer's the config. */
+static ech_status read_scaling(const ech_fields *const f, const ech_fields *const outer,
+                               const uint32_t max_context, ech_rope *const r)
 {
     const char *kind = "default";
     ECH_TRY(ech_field_str(f, "type", &kind)); /* the oldest configs' name of rope_type */
@@ -190,16 +199,15 @@ static ech_status read_scaling(const ech_fields *const f, const uint32_t max_con
             "reading %s: %srope_type: expected default, linear, llama3 or yarn, found \"%.64s\"",
             f->path, f->prefix, kind);
     }
-    ECH_TRY(ech_field_number(f, "rope_theta", 1.0 + 1e-6, 1e15, &r->theta));
-    double partial = 1.0;
-    ECH_TRY(ech_field_number(f, "partial_rotary_factor", 0.0, 1.0, &partial));
-    if (partial != 1.0)
-        return unsupported(f, "partial_rotary_factor", "only whole heads are rotated");
+    ECH_TRY(read_theta(f, r));
     if (r->kind == ECH_ROPE_DEFAULT) return ECH_OK;
 
-    ECH_TRY(ech_field_number(f, "factor", 1e-3, 1e6, &r->factor));
+    /* Some configs have the original length outside as well, and there it counts more. */
     ECH_TRY(ech_field_number(f, "original_max_position_embeddings", 1.0, CONTEXT_MAX,
                              &r->original_context));
+    ECH_TRY(ech_field_number(outer, "original_max_position_embeddings", 1.0, CONTEXT_MAX,
+                             &r->original_context));
+    ECH_TRY(ech_field_number(f, "factor", 1e-3, 1e6, &r->factor));
     if (r->kind == ECH_ROPE_LINEAR) return ech_field_require(f, "factor");
     return r->kind == ECH_ROPE_LLAMA3 ? read_llama3(f, r) : read_yarn(f, max_context, r);
 }
@@ -209,12 +217,7 @@ static ech_status read_rope(const ech_fields *const f, ech_config *const c)
 {
     c->rope = (ech_rope){ .theta = 10000.0, .factor = 1.0, .attention_factor = 1.0 };
     c->rope.original_context = c->max_context;
-    ECH_TRY(ech_field_number(f, "rope_theta", 1.0 + 1e-6, 1e15, &c->rope.theta));
-    double partial = 1.0;
-    ECH_TRY(ech_field_number(f, "partial_rotary_factor", 0.0, 1.0, &partial));
-    if (partial != 1.0)
-        return unsupported(f, "partial_rotary_factor", "only whole heads are rotated");
-
+    ECH_TRY(read_theta(f, &c->rope));
     const bool older = ech_field_has(f, "rope_scaling");
     const char *const name = older ? "rope_scaling" : "rope_parameters";
     if (!ech_field_has(f, name)) return ECH_OK;
@@ -230,10 +233,7 @@ static ech_status read_rope(const ech_fields *const f, ech_config *const c)
         .object = object,
         .err = f->err,
     };
-    ECH_TRY(read_scaling(&inner, c->max_context, &c->rope));
-    /* Stands outside in some configs, and counts more there. */
-    return ech_field_number(f, "original_max_position_embeddings", 1.0, CONTEXT_MAX,
-                            &c->rope.original_context);
+    return read_scaling(&inner, f, c->max_context, &c->rope);
 }
 
 static ech_status add_eos(const ech_fields *const f, const json_t *const value, ech_config *const c)
