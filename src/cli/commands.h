@@ -10,6 +10,7 @@
 
 #define ECH_COMMAND_MAP(X)                                                                         \
     X(bench)                                                                                       \
+    X(inspect)                                                                                     \
     X(version)                                                                                     \
     X(help)
 
