@@ -6,9 +6,11 @@
  */
 #include "src/base/utf8.h"
 
+#include <string.h>
+
 typedef struct lead {
-    int len;         /* 0: can't begin a sequence */
-    uint8_t lo, hi;  /* range of the second byte */
+    int len;        /* 0: can't begin a sequence */
+    uint8_t lo, hi; /* range of the second byte */
 } lead;
 
 static lead lead_of(const uint8_t c)
@@ -82,10 +84,26 @@ int ech_utf8_encode(const uint32_t cp, char out[4])
     return 4;
 }
 
+/* Bytes of ASCII at the beginning, eight at a time: most of most texts. */
+static size_t ascii_len(const char *const s, const size_t len)
+{
+    size_t i = 0;
+    for (; len - i >= 8; i += 8) {
+        uint64_t word;
+        memcpy(&word, s + i, sizeof word);
+        if (word & 0x8080808080808080U) break;
+    }
+    while (i < len && (uint8_t)s[i] < 0x80) {
+        i++;
+    }
+    return i;
+}
+
 bool ech_utf8_valid(const char *const s, const size_t len, size_t *const ret_bad)
 {
     size_t i = 0;
     while (i < len) {
+        i += ascii_len(s + i, len - i);
         uint32_t cp;
         const int n = ech_utf8_decode(s + i, len - i, &cp);
         if (n < 0) {
