@@ -42,9 +42,9 @@ typedef struct ech_detok ech_detok;
  * releases it with ech_ids_fini(). A call that fails leaves the first n ids as they were.
  */
 typedef struct ech_ids {
-    int32_t *data;  /* NULL until the first append */
-    size_t n;       /* ids in use */
-    size_t cap;     /* ids allocated */
+    int32_t *data; /* NULL until the first append */
+    size_t n;      /* ids in use */
+    size_t cap;    /* ids allocated */
 } ech_ids;
 
 /** Frees the list's memory and empties it. NULL data is fine. */
@@ -72,8 +72,9 @@ ECH_API ech_status ech_tokenizer_open(ech_tokenizer **ret_tok, const char *dir, 
  * The same from bytes in memory: the contents of tokenizer.json, and of tokenizer_config.json
  * (config may be NULL with config_len 0). The bytes are not needed after the call.
  */
-ECH_API ech_status ech_tokenizer_open_json(ech_tokenizer **ret_tok, const char *json, size_t json_len,
-                                           const char *config, size_t config_len, ech_error *err);
+ECH_API ech_status ech_tokenizer_open_json(ech_tokenizer **ret_tok, const char *json,
+                                           size_t json_len, const char *config, size_t config_len,
+                                           ech_error *err);
 
 /** Bytes that somebody else owns; need not end in a zero. */
 typedef struct ech_piece {
@@ -85,10 +86,10 @@ typedef struct ech_piece {
 typedef enum ech_piece_type {
     ECH_PIECE_NORMAL = 1,
     ECH_PIECE_UNKNOWN = 2,
-    ECH_PIECE_CONTROL = 3,       /* special: bos, eos, <|im_end|> … */
-    ECH_PIECE_USER_DEFINED = 4,  /* added, not special: <think> … */
+    ECH_PIECE_CONTROL = 3,      /* special: bos, eos, <|im_end|> … */
+    ECH_PIECE_USER_DEFINED = 4, /* added, not special: <think> … */
     ECH_PIECE_UNUSED = 5,
-    ECH_PIECE_BYTE = 6,          /* "<0x0A>" */
+    ECH_PIECE_BYTE = 6, /* "<0x0A>" */
 } ech_piece_type;
 
 /*
@@ -96,20 +97,20 @@ typedef enum ech_piece_type {
  * ech_vocab_default(), which sets struct_size, every id to ECH_NO_ID and the rest to 0.
  */
 typedef struct ech_vocab {
-    size_t struct_size;        /* sizeof(ech_vocab) */
-    const char *model;         /* tokenizer.ggml.model: "gpt2", "llama", "t5" or "bert" */
-    const char *pre;           /* tokenizer.ggml.pre: "qwen2", "llama-bpe", …; NULL where absent */
-    const ech_piece *tokens;   /* [n_tokens], in id order */
-    const float *scores;       /* [n_tokens] or NULL */
-    const int32_t *types;      /* [n_tokens] of ech_piece_type, or NULL: all normal */
+    size_t struct_size;      /* sizeof(ech_vocab) */
+    const char *model;       /* tokenizer.ggml.model: "gpt2", "llama", "t5" or "bert" */
+    const char *pre;         /* tokenizer.ggml.pre: "qwen2", "llama-bpe", …; NULL where absent */
+    const ech_piece *tokens; /* [n_tokens], in id order */
+    const float *scores;     /* [n_tokens] or NULL */
+    const int32_t *types;    /* [n_tokens] of ech_piece_type, or NULL: all normal */
     size_t n_tokens;
-    const ech_piece *merges;   /* [n_merges], "left right"; NULL for SentencePiece models */
+    const ech_piece *merges; /* [n_merges], "left right"; NULL for SentencePiece models */
     size_t n_merges;
-    int32_t bos_id, eos_id, unk_id, pad_id, sep_id, cls_id;  /* or ECH_NO_ID */
-    int add_bos, add_eos;      /* 1, 0, or -1 where the file doesn't say */
-    int add_space_prefix;      /* 1, 0, or -1 where the file doesn't say */
-    int remove_extra_whitespaces;        /* 1, 0, or -1 */
-    const char *charsmap;      /* tokenizer.ggml.precompiled_charsmap or NULL */
+    int32_t bos_id, eos_id, unk_id, pad_id, sep_id, cls_id; /* or ECH_NO_ID */
+    int add_bos, add_eos;         /* 1, 0, or -1 where the file doesn't say */
+    int add_space_prefix;         /* 1, 0, or -1 where the file doesn't say */
+    int remove_extra_whitespaces; /* 1, 0, or -1 */
+    const char *charsmap;         /* tokenizer.ggml.precompiled_charsmap or NULL */
     size_t charsmap_len;
 } ech_vocab;
 
@@ -121,7 +122,8 @@ ECH_API ech_vocab ech_vocab_default(void);
  * Errors as ech_tokenizer_open(); EUNSUPPORTED names a `model` or `pre` that isn't known, and
  * lists those that are.
  */
-ECH_API ech_status ech_tokenizer_open_vocab(ech_tokenizer **ret_tok, const ech_vocab *vocab, ech_error *err);
+ECH_API ech_status ech_tokenizer_open_vocab(ech_tokenizer **ret_tok, const ech_vocab *vocab,
+                                            ech_error *err);
 
 /** Releases a tokenizer and sets *tok to NULL. NULL is fine. No stream of it may be open. */
 ECH_API void ech_tokenizer_close(ech_tokenizer **tok);
@@ -153,8 +155,8 @@ ECH_API ech_status ech_tokenizer_encode(const ech_tokenizer *tok, const char *te
 
 /** Who wrote a piece of text. */
 typedef enum ech_origin {
-    ECH_ORIGIN_TEMPLATE = 0,  /* the chat template, or anybody who may write control tokens */
-    ECH_ORIGIN_DATA = 1,      /* messages, documents, tool results */
+    ECH_ORIGIN_TEMPLATE = 0, /* the chat template, or anybody who may write control tokens */
+    ECH_ORIGIN_DATA = 1,     /* messages, documents, tool results */
 } ech_origin;
 
 /** One stretch of bytes of one origin. */
@@ -167,13 +169,13 @@ typedef struct ech_span {
 typedef struct ech_spans {
     const char *text;
     size_t len;
-    const ech_span *spans;  /* [n_spans], in the order of the text */
+    const ech_span *spans; /* [n_spans], in the order of the text */
     size_t n_spans;
     /*
      * Added tokens that are not special but steer a template or a parser (`<think>`,
      * `<tool_call>`): the ids for which the rule of special tokens holds as well.
      */
-    const int32_t *marker_ids;  /* [n_markers], may be NULL with 0 */
+    const int32_t *marker_ids; /* [n_markers], may be NULL with 0 */
     size_t n_markers;
 } ech_spans;
 
@@ -229,8 +231,8 @@ ECH_API ech_status ech_detok_open(ech_detok **ret_detok, const ech_tokenizer *to
  * character as soon as its last byte is known. *ret_text may be empty; it is valid until the next
  * call with the same stream, and is not zero-terminated.
  */
-ECH_API ech_status ech_detok_push(ech_detok *detok, int32_t id, const char **ret_text, size_t *ret_len,
-                                  ech_error *err);
+ECH_API ech_status ech_detok_push(ech_detok *detok, int32_t id, const char **ret_text,
+                                  size_t *ret_len, ech_error *err);
 
 /** Bytes that are held back because a character is unfinished: 0 … 3. */
 ECH_API size_t ech_detok_pending(const ech_detok *detok);
@@ -267,7 +269,8 @@ ECH_API size_t ech_tokenizer_n_ids(const ech_tokenizer *tok);
  * NULL with *ret_len 0 for an id without text (a hole, or outside the vocabulary). Valid until the
  * tokenizer is closed; not zero-terminated.
  */
-ECH_API const char *ech_tokenizer_token_bytes(const ech_tokenizer *tok, int32_t id, size_t *ret_len);
+ECH_API const char *ech_tokenizer_token_bytes(const ech_tokenizer *tok, int32_t id,
+                                              size_t *ret_len);
 
 /** Whether id is a special token: one that ECH_DECODE_SKIP_SPECIAL leaves out. */
 ECH_API bool ech_tokenizer_is_special(const ech_tokenizer *tok, int32_t id);

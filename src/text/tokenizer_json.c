@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tokenizer.json as a whole: its model with vocabulary and merges, the added tokens, and the
+ * folder around it. Every size and id is checked before it is used; what isn't known is refused by
+ * name.
+ */
+#include "src/text/tokenizer_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+
+/* Where the large members lie in the file; to 0: absent. */
+typedef struct extent {
+    size_t from, to;
+} extent;
+
+typedef struct source {
+    const char *json;
+    size_t len;
+    extent vocab, merges;
+    ech_tokenizer *t;
+    ech_error *err;
+} source;
+
+ech_status ech_part_string(const json_t *const o, const char *const key, const char *const what,
+                           ech_tokenizer *const t, ech_str *const ret_s, ech_error *const err)
+{
+    const json_t *const v = json_object_get(o, key);
+    if (v == NULL || json_is_null(v)) {
+        *ret_s = (ech_str){ 0 };
+        return ECH_OK;
+    }
+    if (!json_is_string(v))
+        return ech_fail(err, ECH_EFORMAT, "reading %s: \"%s\" must be a string", what, key);
+    const size_t len = json_string_length(v);
+    const char *const copy = ech_arena_strdup(&t->arena, (ech_str){ json_string_value(v), len });
+    if (copy == NULL) return ech_fail(err, ECH_ENOMEM, "reading %s: out of memory", what);
+    *ret_s = (ech_str){ copy, len };
+    return ECH_OK;
+}
+
+ech_status ech_part_bool(const json_t *const o, const char *const key, const char *const what,
+                         bool *const io, ech_error *const err)
+{
+    const json_t *const v = json_object_get(o, key);
+    if (v == NULL || json_is_null(v)) return ECH_OK;
+    if (!json_is_boolean(v))
+        return ech_fail(err, ECH_EFORMAT, "reading %s: \"%s\" must be true or false", what, key);
+    *io = json_is_true(v);
+    return ECH_OK;
+}
+
+ech_status ech_part_size(const json_t *const o, const char *const key, const char *const what,
+                         size_t *const io, ech_error *const err)
+{
+    const json_t *const v = json_object_get(o, key);
+    if (v == NULL || json_is_null(v)) return ECH_OK;
+    if (!json_is_integer(v) || json_integer_value(v) < 0) {
+        return ech_fail(err, ECH_EFORMAT, "reading %s: \"%s\" must be a whole number, 0 or more",
+                        what, key);
+    }
+    *io = (size_t)json_integer_value(v);
+    return ECH_OK;
+}
+
+/* ---- Finding the large members ---- */
+
+/* Calls back for each member of the object at in: the key, in at its value. */
+typedef ech_status (*member_fn)(source *src, ech_json_scan *in, ech_str key);
+
+static ech_status each_member(source *const src, ech_json_scan *const in, const member_fn fn)
+{
+    ech_buf key = { 0 };
+    ech_status rc = ech_json_expect(in, '{');
+    if (rc == ECH_OK && ech_json_take(in, '}')) return ECH_OK;
+    while (rc == ECH_OK) {
+        ech_buf_clear(&key);
+        rc = ech_json_string(in, &key);
+        if (rc == ECH_OK) rc = ech_json_expect(in, ':');
+        if (rc == ECH_OK) rc = fn(src, in, ech_buf_view(&key));
+        if (rc == ECH_OK && !ech_json_take(in, ',')) {
+            rc = ech_json_expect(in, '}');
+            break;
+        }
+    }
+    ech_buf_fini(&key);
+    return rc;
+}
+
+static ech_status model_member(source *const src, ech_json_scan *const in, const ech_str key)
+{
+    extent at = { 0 };
+    ECH_TRY(ech_json_skip(in, &at.from, &at.to));
+    if (ech_str_eq(key, ECH_STR_LIT("vocab"))) src->vocab = at;
+    if (ech_str_eq(key, ECH_STR_LIT("merges"))) src->merges = at;
+    return ECH_OK;
+}
+
+static ech_status top_member(source *const src, ech_json_scan *const in, const ech_str key)
+{
+    extent at;
+    if (!ech_str_eq(key, ECH_STR_LIT("model"))) return ech_json_skip(in, &at.from, &at.to);
+    if (src->vocab.to != 0) return ech_json_fail(in, "a second \"model\"");
+    return each_member(src, in, model_member);
+}
+
+/* Copies the file with null in place of the large members. */
+static ech_status reduced(const source *const src, ech_buf *const out)
+{
+    extent a = src->vocab, b = src->merges;
+    if (b.to != 0 && b.from < a.from) {
+        a = src->merges;
+        b = src->vocab;
+    }
+    size_t done = 0;
+    for (int i = 0; i < 2; i++) {
+        const extent x = i == 0 ? a : b;
+        if (x.to == 0) continue;
+        ECH_TRY(ech_buf_append(out, src->json + done, x.from - done));
+        ECH_TRY(ech_buf_puts(out, "null"));
+        done = x.to;
+    }
+    return ech_buf_append(out, src->json + done, src->len - done);
+}
+
+static ech_json_scan scan_at(const source *const src, const extent at)
+{
+    return (ech_json_scan){ .s = src->json, .len = at.to, .at = at.from, .err = src->err };
+}
+
+/* ---- The model ---- */
+
+/* Takes a string of the vocabulary into the arena. */
+static ech_status read_text(const source *const src, ech_json_scan *const in,
+                            ech_buf *const scratch, ech_str *const ret)
+{
+    ech_buf_clear(scratch);
+    ECH_TRY(ech_json_string(in, scratch));
+    const char *const copy = ech_arena_strdup(&src->t->arena, ech_buf_view(scratch));
+    if (copy == NULL)
+        return ech_fail(src->err, ECH_ENOMEM, "reading the vocabulary: out of memory");
+    *ret = (ech_str){ copy, scratch->len };
+    return ECH_OK;
+}
+
+static ech_status add_text(const source *const src, const ech_json_scan *const in,
+                           const ech_str text, const int64_t id)
+{
+    const ech_status rc = ech_lexicon_add(&src->t->model.lex, text, id);
+    if (rc == ECH_OK) return rc;
+    if (rc == ECH_ENOMEM) return ech_fail(src->err, rc, "reading the vocabulary: out of memory");
+    return ech_json_fail(in, rc == ECH_ELIMIT ? "an id of the vocabulary is out of range"
+                                              : "an id of the vocabulary is given twice");
+}
+
+/* {"text": id, …} */
+static ech_status read_vocab_object(const source *const src, ech_json_scan *const in,
+                                    ech_buf *const scratch)
+{
+    ECH_TRY(ech_json_expect(in, '{'));
+    if (ech_json_take(in, '}')) return ECH_OK;
+    do {
+        ech_str text;
+        double value;
+        int64_t id;
+        ECH_TRY(read_text(src, in, scratch, &text));
+        ECH_TRY(ech_json_expect(in, ':'));
+        ECH_TRY(ech_json_number(in, &value, &id));
+        ECH_TRY(add_text(src, in, text, id));
+    } while (ech_json_take(in, ','));
+    return ech_json_expect(in, '}');
+}
+
+static ech_status add_score(ech_model *const m, const size_t id, const double score,
+                            size_t *const cap)
+{
+    if (id >= *cap) {
+        const size_t next = *cap == 0 ? 4096 : *cap * 2;
+        double *const scores = realloc(m->scores, next * sizeof *scores);
+        if (scores == NULL) return ECH_ENOMEM;
+        m->scores = scores;
+        *cap = next;
+    }
+    m->scores[id] = score;
+    return ECH_OK;
+}
+
+/* [["text", score], …]: ids are places in the list. */
+static ech_status read_vocab_array(const source *const src, ech_json_scan *const in,
+                                   ech_buf *const scratch)
+{
+    ech_model *const m = &src->t->model;
+    size_t cap = 0;
+    double lowest = 0;
+    ECH_TRY(ech_json_expect(in, '['));
+    if (ech_json_take(in, ']')) return ech_json_fail(in, "an empty vocabulary");
+    int64_t id = 0;
+    do {
+        ech_str text;
+        double score;
+        int64_t ignored;
+        ECH_TRY(ech_json_expect(in, '['));
+        ECH_TRY(read_text(src, in, scratch, &text));
+        ECH_TRY(ech_json_expect(in, ','));
+        ECH_TRY(ech_json_number(in, &score, &ignored));
+        ECH_TRY(ech_json_expect(in, ']'));
+        ECH_TRY(add_text(src, in, text, id));
+        if (add_score(m, (size_t)id, score, &cap) != ECH_OK ||
+            ech_trie_add(&m->trie, text, (int32_t)id, false) != ECH_OK) {
+            return ech_fail(src->err, ECH_ENOMEM, "reading the vocabulary: out of memory");
+        }
+        if (id == 0 || score < lowest) lowest = score;
+        id++;
+    } while (ech_json_take(in, ','));
+    m->unk_score = lowest - 10.0; /* the reference's penalty for an unknown character */
+    return ech_json_expect(in, ']');
+}
+
+/* One merge, ["left", "right"] or "left right". */
+static ech_status read_merge(ech_json_scan *const in, ech_buf *const pair, ech_str *const ret_left,
+                             ech_str *const ret_right)
+{
+    ech_buf_clear(pair);
+    size_t left = 0;
+    if (ech_json_take(in, '[')) {
+        ECH_TRY(ech_json_string(in, pair));
+        left = pair->len;
+        ECH_TRY(ech_json_expect(in, ','));
+        ECH_TRY(ech_json_string(in, pair));
+        ECH_TRY(ech_json_expect(in, ']'));
+        *ret_left = (ech_str){ pair->data, left };
+        *ret_right = (ech_str){ pair->data + left, pair->len - left };
+        return ECH_OK;
+    }
+    ECH_TRY(ech_json_string(in, pair));
+    const char *const space = pair->len > 0 ? memchr(pair->data, ' ', pair->len) : NULL;
+    if (space == NULL ||
+        memchr(space + 1, ' ', (size_t)(pair->data + pair->len - space - 1)) != NULL) {
+        return ech_json_fail(in, "a merge must be two parts with one space between them");
+    }
+    left = (size_t)(space - pair->data);
+    *ret_left = (ech_str){ pair->data, left };
+    *ret_right = (ech_str){ space + 1, pair->len - left - 1 };
+    return ECH_OK;
+}
+
+static ech_status read_merges(const source *const src, ech_buf *const scratch)
+{
+    ech_json_scan in = scan_at(src, src->merges);
+    if (ech_json_peek(&in) == 'n') return ECH_OK;
+    /* A merge takes at least 7 bytes: an upper bound for how many there are. */
+    size_t n = 0;
+    for (size_t i = src->merges.from; i < src->merges.to; i++) {
+        n += src->json[i] == '"';
+    }
+    ECH_TRY(ech_json_expect(&in, '['));
+    const ech_status rc = ech_model_reserve_merges(
+        &src->t->model,
+        src->json[in.at] == '[' || ech_json_peek(&in) == '[' ? n / 4 + 1 : n / 2 + 1);
+    if (rc != ECH_OK)
+        return ech_fail(src->err, rc, "reading the merges: %s",
+                        rc == ECH_ELIMIT ? "too many" : "out of memory");
+    if (ech_json_take(&in, ']')) return ECH_OK;
+    uint32_t rank = 0;
+    do {
+        ech_str left, right;
+        ECH_TRY(read_merge(&in, scratch, &left, &right));
+        ECH_TRY(ech_model_add_merge(&src->t->model, left, right, rank, src->err));
+        rank++;
+    } while (ech_json_take(&in, ','));
+    return ech_json_expect(&in, ']');
+}
+
+static ech_status read_vocab(const source *const src, ech_buf *const scratch)
+{
+    ech_json_scan in = scan_at(src, src->vocab);
+    if (src->t->model.kind != ECH_MODEL_UNIGRAM) return read_vocab_object(src, &in, scratch);
+    const ech_status rc = ech_trie_init(&src->t->model.trie);
+    if (rc != ECH_OK) return ech_fail(src->err, rc, "reading the vocabulary: out of memory");
+    return read_vocab_array(src, &in, scratch);
+}
+
+/* The kind, by "type" or, in old files, by what is there. */
+static ech_status model_kind(const source *const src, const json_t *const model,
+                             ech_model_kind *const ret_kind)
+{
+    static const struct {
+        const char *name;
+        ech_model_kind kind;
+    } KINDS[] = {
+        { "BPE", ECH_MODEL_BPE },
+        { "Unigram", ECH_MODEL_UNIGRAM },
+        { "WordPiece", ECH_MODEL_WORDPIECE },
+        { "WordLevel", ECH_MODEL_WORDLEVEL },
+    };
+    const char *const type = json_string_value(json_object_get(model, "type"));
+    for (size_t i = 0; type != NULL && i < sizeof KINDS / sizeof KINDS[0]; i++) {
+        if (strcmp(type, KINDS[i].name) == 0) {
+            *ret_kind = KINDS[i].kind;
+            return ECH_OK;
+        }
+    }
+    if (type != NULL)
+        return ech_fail(src->err, ECH_EUNSUPPORTED,
+                        "reading the model: the type %.60s is not supported", type);
+    *ret_kind = src->merges.to != 0                                          ? ECH_MODEL_BPE
+                : src->json[src->vocab.from] == '['                          ? ECH_MODEL_UNIGRAM
+                : json_object_get(model, "max_input_chars_per_word") != NULL ? ECH_MODEL_WORDPIECE
+                                                                             : ECH_MODEL_WORDLEVEL;
+    return ECH_OK;
+}
+
+static ech_status read_model_options(const source *const src, const json_t *const model)
+{
+    ech_model *const m = &src->t->model;
+    ech_error *const err = src->err;
+    const json_t *const dropout = json_object_get(model, "dropout");
+    if (json_is_number(dropout) && json_number_value(dropout) != 0.0) {
+        return ech_fail(
+            err, ECH_EUNSUPPORTED,
+            "reading the model: \"dropout\" would make encoding random, which is not supported");
+    }
+    ECH_TRY(ech_part_bool(model, "fuse_unk", "the model", &m->fuse_unk, err));
+    ECH_TRY(ech_part_bool(model, "byte_fallback", "the model", &m->byte_fallback, err));
+    ECH_TRY(ech_part_bool(model, "ignore_merges", "the model", &m->ignore_merges, err));
+    ECH_TRY(ech_part_size(model, "max_input_chars_per_word", "the model", &m->max_word_chars, err));
+    ECH_TRY(
+        ech_part_string(model, "continuing_subword_prefix", "the model", src->t, &m->prefix, err));
+    ECH_TRY(ech_part_string(model, "end_of_word_suffix", "the model", src->t, &m->suffix, err));
+    if (m->kind == ECH_MODEL_WORDPIECE &&
+        json_object_get(model, "continuing_subword_prefix") == NULL) {
+        m->prefix = ECH_STR_LIT("##");
+    }
+    if (m->prefix.len > 64 || m->suffix.len > 64)
+        return ech_fail(err, ECH_ELIMIT, "reading the model: its prefix or suffix is too long");
+    return ECH_OK;
+}
+
+/* The unknown token: by text, or for Unigram by id. */
+static ech_status read_unknown(const source *const src, const json_t *const model)
+{
+    ech_model *const m = &src->t->model;
+    if (m->kind == ECH_MODEL_UNIGRAM) {
+        size_t id = SIZE_MAX;
+        ECH_TRY(ech_part_size(model, "unk_id", "the model", &id, src->err));
+        if (id == SIZE_MAX) return ECH_OK;
+        if (id >= m->lex.n_ids)
+            return ech_fail(src->err, ECH_EFORMAT,
+                            "reading the model: unk_id is not in the vocabulary");
+        m->unk_id = (int32_t)id;
+        return ECH_OK;
+    }
+    ech_str unk;
+    ECH_TRY(ech_part_string(model, "unk_token", "the model", src->t, &unk, src->err));
+    m->has_unk = unk.ptr != NULL;
+    if (m->has_unk) m->unk_id = ech_lexicon_find(&m->lex, unk.ptr, unk.len);
+    return ECH_OK;
+}
+
+static ech_status read_model(source *const src, const json_t *const model)
+{
+    ech_model_kind kind = ECH_MODEL_BPE;
+    if (!json_is_object(model) || src->vocab.to == 0) {
+        return ech_fail(src->err, ECH_EFORMAT,
+                        "reading a tokenizer: there is no \"model\" with a \"vocab\"");
+    }
+    ECH_TRY(model_kind(src, model, &kind));
+    /* A vocabulary's entry takes at least 6 bytes; the table grows if that was too low a guess. */
+    const size_t guess = (src->vocab.to - src->vocab.from) / 24;
+    const ech_status rc = ech_model_init(&src->t->model, kind,
+                                         guess < ECH_LEXICON_MAX_IDS ? guess : ECH_LEXICON_MAX_IDS);
+    if (rc != ECH_OK) return ech_fail(src->err, rc, "reading the model: out of memory");
+    ECH_TRY(read_model_options(src, model));
+    ech_buf scratch = { 0 };
+    ech_status done = read_vocab(src, &scratch);
+    if (done == ECH_OK) done = read_unknown(src, model);
+    if (done == ECH_OK && kind == ECH_MODEL_BPE && src->merges.to != 0)
+        done = read_merges(src, &scratch);
+    ech_buf_fini(&scratch);
+    return done;
+}
+
+/* ---- Added tokens and the rest ---- */
+
+static ech_status read_added(const source *const src, const json_t *const list)
+{
+    if (list == NULL || json_is_null(list)) return ECH_OK;
+    if (!json_is_array(list))
+        return ech_fail(src->err, ECH_EFORMAT, "reading \"added_tokens\": it must be a list");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *const o = json_array_get(list, i);
+        static const char WHAT[] = "an added token";
+        ech_added_token token = { .id = -1, .normalized = true };
+        if (!json_is_object(o))
+            return ech_fail(src->err, ECH_EFORMAT,
+                            "reading \"added_tokens\": entry %zu must be an object", i);
+        ECH_TRY(ech_part_string(o, "content", WHAT, src->t, &token.text, src->err));
+        ECH_TRY(ech_part_bool(o, "single_word", WHAT, &token.single_word, src->err));
+        ECH_TRY(ech_part_bool(o, "lstrip", WHAT, &token.lstrip, src->err));
+        ECH_TRY(ech_part_bool(o, "rstrip", WHAT, &token.rstrip, src->err));
+        ECH_TRY(ech_part_bool(o, "normalized", WHAT, &token.normalized, src->err));
+        ECH_TRY(ech_part_bool(o, "special", WHAT, &token.special, src->err));
+        ECH_TRY(ech_tokenizer_add_token(src->t, token, src->err));
+    }
+    return ECH_OK;
+}
+
+static ech_status read_parts(source *const src, const json_t *const top)
+{
+    ech_tokenizer *const t = src->t;
+    ECH_TRY(read_model(src, json_object_get(top, "model")));
+    ECH_TRY(ech_json_normalizer(t, json_object_get(top, "normalizer"), 0, src->err));
+    ECH_TRY(ech_json_pretok(t, json_object_get(top, "pre_tokenizer"), 0, src->err));
+    if (t->model.kind == ECH_MODEL_BPE)
+        t->model.is_byte_level = ech_pretok_take_byte_chars(&t->pretok);
+    ECH_TRY(ech_json_decoder(t, json_object_get(top, "decoder"), 0, src->err));
+    ECH_TRY(ech_json_post(t, json_object_get(top, "post_processor"), 0, src->err));
+    return read_added(src, json_object_get(top, "added_tokens"));
+}
+
+/* Parses a small document, refusing what jansson refuses. */
+static ech_status load_json(const char *const s, const size_t len, const size_t flags,
+                            const char *const name, json_t **const ret, ech_error *const err)
+{
+    json_error_t why;
+    *ret = json_loadb(s, len, JSON_ALLOW_NUL | flags, &why);
+    if (*ret == NULL) return ech_fail(err, ECH_EFORMAT, "reading %s: %s", name, why.text);
+    if (json_is_object(*ret)) return ECH_OK;
+    json_decref(*ret);
+    return ech_fail(err, ECH_EFORMAT, "reading %s: it is not an object", name);
+}
+
+static ech_status read_tokenizer(source *const src)
+{
+    size_t bad = 0;
+    if (src->len > ECH_TOKENIZER_MAX_BYTES)
+        return ech_fail(src->err, ECH_ELIMIT, "reading a tokenizer: it is larger than %zu bytes",
+                        ECH_TOKENIZER_MAX_BYTES);
+    if (!ech_utf8_valid(src->json, src->len, &bad)) {
+        return ech_fail_at(src->err, ECH_EFORMAT, 0, 0, (int64_t)bad,
+                           "reading a tokenizer: byte %zu is not UTF-8", bad);
+    }
+    ech_json_scan in = { .s = src->json, .len = src->len, .err = src->err };
+    ECH_TRY(each_member(src, &in, top_member));
+    ech_buf small = { 0 };
+    json_t *top = NULL;
+    ech_status rc = reduced(src, &small);
+    if (rc != ECH_OK) {
+        rc = ech_fail(src->err, rc, "reading a tokenizer: out of memory");
+    } else {
+        rc = load_json(small.data, small.len, 0, "a tokenizer", &top, src->err);
+    }
+    ech_buf_fini(&small);
+    if (rc != ECH_OK) return rc;
+    rc = read_parts(src, top);
+    json_decref(top);
+    return rc == ECH_OK ? ech_tokenizer_finish(src->t, src->err) : rc;
+}
+
+/* ---- Names of the special tokens ---- */
+
+static const char *const SPECIAL_KEYS[ECH_SPECIAL_COUNT] = {
+    "bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token",
+};
+
+ech_status ech_tokenizer_read_config(ech_tokenizer *const t, const char *const json,
+                                     const size_t len, const char *const name, ech_error *const err)
+{
+    json_t *top = NULL;
+    /* "model_max_length" is 1e30, written as an integer, where there is no limit. */
+    ECH_TRY(load_json(json, len, JSON_DECODE_INT_AS_REAL, name, &top, err));
+    ech_status rc = ECH_OK;
+    for (int i = 0; rc == ECH_OK && i < ECH_SPECIAL_COUNT; i++) {
+        const json_t *v = json_object_get(top, SPECIAL_KEYS[i]);
+        if (json_is_object(v)) v = json_object_get(v, "content");
+        if (t->special_texts[i] != NULL || !json_is_string(v)) continue;
+        const ech_str text = { json_string_value(v), json_string_length(v) };
+        t->special_texts[i] = ech_arena_strdup(&t->arena, text);
+        if (t->special_texts[i] == NULL)
+            rc = ech_fail(err, ECH_ENOMEM, "reading %s: out of memory", name);
+        t->special_ids[i] = ech_lexicon_find(&t->added.lex, text.ptr, text.len);
+        if (t->special_ids[i] < 0)
+            t->special_ids[i] = ech_lexicon_find(&t->model.lex, text.ptr, text.len);
+    }
+    json_decref(top);
+    return rc;
+}
+
+/* What the files don't name: the model's own unknown token. */
+static void name_unknown(ech_tokenizer *const t)
+{
+    if (t->special_ids[ECH_SPECIAL_UNK] >= 0 || t->model.unk_id < 0) return;
+    t->special_ids[ECH_SPECIAL_UNK] = t->model.unk_id;
+    if (t->special_texts[ECH_SPECIAL_UNK] == NULL) {
+        t->special_texts[ECH_SPECIAL_UNK] = ech_lexicon_text(&t->model.lex, t->model.unk_id).ptr;
+    }
+}
+
+ech_status ech_tokenizer_open_json(ech_tokenizer **const ret_tok, const char *const json,
+                                   const size_t json_len, const char *const config,
+                                   const size_t config_len, ech_error *const err)
+{
+    ech_tokenizer *t = ech_tokenizer_new();
+    if (t == NULL) return ech_fail(err, ECH_ENOMEM, "opening a tokenizer: out of memory");
+    source src = { .json = json, .len = json_len, .t = t, .err = err };
+    ech_status rc = read_tokenizer(&src);
+    if (rc == ECH_OK && config != NULL)
+        rc = ech_tokenizer_read_config(t, config, config_len, "tokenizer_config.json", err);
+    if (rc != ECH_OK) {
+        ech_tokenizer_close(&t);
+        return rc;
+    }
+    name_unknown(t);
+    *ret_tok = t;
+    return ECH_OK;
+}
+
+/* Reads dir/name; a file that isn't there leaves out empty where it is optional. */
+static ech_status read_file(const char *const dir, const char *const name, const bool is_optional,
+                            ech_buf *const out, ech_error *const err)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path) {
+        return ech_fail(err, ECH_EINVAL, "opening a tokenizer: the path is too long");
+    }
+    ech_error why = { 0 };
+    const ech_status rc = ech_buf_read_file(out, path, ECH_TOKENIZER_MAX_BYTES, &why);
+    if (rc == ECH_OK || (rc == ECH_ENOTFOUND && is_optional)) return ECH_OK;
+    if (err != NULL) *err = why;
+    return rc;
+}
+
+static ech_status open_files(ech_tokenizer **const ret_tok, const char *const dir, ech_buf files[3],
+                             ech_error *const err)
+{
+    ECH_TRY(read_file(dir, "tokenizer.json", false, &files[0], err));
+    ECH_TRY(read_file(dir, "tokenizer_config.json", true, &files[1], err));
+    ECH_TRY(read_file(dir, "special_tokens_map.json", true, &files[2], err));
+    ech_tokenizer *t = NULL;
+    ECH_TRY(ech_tokenizer_open_json(&t, files[0].data, files[0].len,
+                                    files[1].len > 0 ? files[1].data : NULL, files[1].len, err));
+    if (files[2].len > 0) {
+        const ech_status rc = ech_tokenizer_read_config(t, files[2].data, files[2].len,
+                                                        "special_tokens_map.json", err);
+        if (rc != ECH_OK) {
+            ech_tokenizer_close(&t);
+            return rc;
+        }
+    }
+    *ret_tok = t;
+    return ECH_OK;
+}
+
+ech_status ech_tokenizer_open(ech_tokenizer **const ret_tok, const char *const dir,
+                              ech_error *const err)
+{
+    ech_buf files[3] = { { 0 }, { 0 }, { 0 } };
+    ech_status rc = open_files(ret_tok, dir, files, err);
+    for (int i = 0; i < 3; i++) {
+        ech_buf_fini(&files[i]);
+    }
+    return rc == ECH_OK ? rc : ech_error_prefix(err, rc, "opening the tokenizer of %s", dir);
+}
