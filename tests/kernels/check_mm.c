@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products against ref: every pair of types, panels, rows, odd and even k, unaligned
+ * activations, accumulation, gaps between output rows. f32 activations: equal bits. bf16: within
+ * 1e-5 of the sum of magnitudes, since CPUs add a pair in their own way. And for both: a row's bits
+ * don't depend on the rows beside it.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/chip/half.h"
+#include "tests/kernels/kernels.h"
+
+#define GAP    3          /* floats between output rows */
+#define CANARY 12345.678f /* in them */
+
+static const char *const act_names[ECH_ACT_COUNT] = { "f32", "bf16" };
+
+typedef struct mm_case {
+    ech_pack_type type;
+    ech_act_type act;
+    uint32_t n_panels, n_rows, k;
+    bool accumulate, odd;
+    void *w;
+    char *x;
+    float *start; /* of accumulation, and canaries */
+    size_t w_bytes, x_bytes, x_stride, y_stride, y_bytes;
+} mm_case;
+
+static void fill_weights(mm_case *const c)
+{
+    const uint32_t k_pad = c->type == ECH_PACK_BF16 ? (c->k + 1) / 2 * 2 : c->k;
+    const size_t panel = ech_panel_bytes(c->type, c->k);
+    for (uint32_t p = 0; p < c->n_panels; p++)
+        for (size_t i = 0; i < (size_t)k_pad * ECH_PANEL; i++) {
+            char *const at = (char *)c->w + p * panel;
+            const float v = draw_f32(c->odd);
+            if (c->type == ECH_PACK_F32) ((float *)at)[i] = v;
+            if (c->type == ECH_PACK_F16) ((uint16_t *)at)[i] = ech_f16_from_f32(v);
+            if (c->type == ECH_PACK_BF16) ((uint16_t *)at)[i] = ech_bf16_from_f32(v);
+            if (c->type == ECH_PACK_S8) ((int8_t *)at)[i] = (int8_t)draw();
+        }
+    /* The padding of an odd k is zero, as the image promises. */
+    for (uint32_t p = 0; p < c->n_panels && k_pad != c->k; p++)
+        for (uint32_t i = 0; i < ECH_PANEL; i++)
+            ((uint16_t *)((char *)c->w + p * panel))[((size_t)(c->k / 2) * ECH_PANEL + i) * 2 + 1] =
+                0;
+}
+
+static void fill_activations(mm_case *const c)
+{
+    for (uint32_t r = 0; r < c->n_rows; r++)
+        for (uint32_t k = 0; k < c->x_stride / (c->act == ECH_ACT_F32 ? 4 : 2); k++) {
+            const float v = draw_f32(c->odd);
+            if (c->act == ECH_ACT_F32)
+                ((float *)(c->x + r * c->x_stride))[k] = v;
+            else
+                ((uint16_t *)(c->x + r * c->x_stride))[k] = k < c->k ? ech_bf16_from_f32(v) : 0;
+        }
+}
+
+static void open_case(mm_case *const c)
+{
+    c->w_bytes = c->n_panels * ech_panel_bytes(c->type, c->k);
+    /* Odd multiples of 4: rows are aligned to nothing more. */
+    c->x_stride = (c->k + 1) / 2 * 4 * (c->act == ECH_ACT_F32 ? 2 : 1) + (draw() % 2) * 4;
+    c->x_bytes = c->n_rows * c->x_stride;
+    c->y_stride = c->n_panels * ECH_PANEL + GAP;
+    c->y_bytes = c->n_rows * c->y_stride * sizeof(float);
+    c->w = guard_alloc(c->w_bytes);
+    c->x = guard_alloc(c->x_bytes);
+    c->start = malloc(c->y_bytes);
+    fill_weights(c);
+    fill_activations(c);
+    for (size_t i = 0; i < c->y_bytes / sizeof(float); i++)
+        c->start[i] = i % c->y_stride < c->y_stride - GAP ? draw_f32(false) : CANARY;
+}
+
+static void close_case(mm_case *const c)
+{
+    guard_free(c->w, c->w_bytes);
+    guard_free(c->x, c->x_bytes);
+    free(c->start);
+}
+
+/* Rows [r, r + n) into y, which begins as `start`. */
+static void run(const mm_case *const c, const ech_cpu_ops *const ops, float *const y,
+                const uint32_t r, const uint32_t n)
+{
+    ops->mm[c->type][c->act](&(ech_mm_args){
+        .w = c->w,
+        .panel_bytes = ech_panel_bytes(c->type, c->k),
+        .n_panels = c->n_panels,
+        .k = c->k,
+        .x = c->x + r * c->x_stride,
+        .x_stride = c->x_stride,
+        .n_rows = n,
+        .accumulate = c->accumulate,
+        .y = y + r * c->y_stride,
+        .y_stride = c->y_stride,
+    });
+}
+
+/* How far bf16 results may be apart: the chain's magnitude is at most k * 30 * 30. */
+static bool close_enough(const mm_case *const c, const float a, const float b)
+{
+    if (c->act == ECH_ACT_F32 || c->odd) return same_f32(a, b);
+    return fabsf(a - b) <= 1e-5f * (float)c->k * 30.0f + 1e-6f * fabsf(a);
+}
+
+static void compare(const level *const l, const mm_case *const c, const float *const got,
+                    const float *const want)
+{
+    n_checks++;
+    for (size_t i = 0; i < c->y_bytes / sizeof(float); i++) {
+        const bool in_gap = i % c->y_stride >= c->y_stride - GAP;
+        if (in_gap ? got[i] == CANARY : close_enough(c, got[i], want[i])) continue;
+        report(l->name, "mm",
+               "%s x %s, %u panels, %u rows, k %u, accumulate %d: row %zu column %zu "
+               "is %.9g, expected %.9g",
+               ech_pack_type_name(c->type), act_names[c->act], c->n_panels, c->n_rows, c->k,
+               c->accumulate, i / c->y_stride, i % c->y_stride, (double)got[i], (double)want[i]);
+        return;
+    }
+}
+
+static void check_case(const level *const l, mm_case *const c)
+{
+    open_case(c);
+    float *const got = guard_alloc(c->y_bytes), *const want = malloc(c->y_bytes);
+    memcpy(got, c->start, c->y_bytes);
+    memcpy(want, c->start, c->y_bytes);
+    run(c, &l->ops, got, 0, c->n_rows);
+    run(c, &ref_ops, want, 0, c->n_rows);
+    if (!(c->odd && c->act == ECH_ACT_BF16)) compare(l, c, got, want);
+    /* The same, one row at a time: equal bits whatever the type. */
+    memcpy(want, c->start, c->y_bytes);
+    for (uint32_t r = 0; r < c->n_rows; r++)
+        run(c, &l->ops, want, r, 1);
+    for (size_t i = 0; i < c->y_bytes / sizeof(float); i++)
+        if (!same_f32(got[i], want[i])) {
+            report(l->name, "mm", "%s x %s, %u panels, k %u: row %zu of %u has other bits alone",
+                   ech_pack_type_name(c->type), act_names[c->act], c->n_panels, c->k,
+                   i / c->y_stride, c->n_rows);
+            break;
+        }
+    guard_free(got, c->y_bytes);
+    free(want);
+    close_case(c);
+}
+
+void check_mm(const level *const l)
+{
+    static const uint32_t ks[] = { 1, 2, 3, 15, 16, 17, 33, 64, 129 };
+    for (int type = 0; type < ECH_PACK_COUNT; type++)
+        for (int act = 0; act < ECH_ACT_COUNT; act++) {
+            if (l->ops.mm[type][act] == NULL) continue;
+            for (uint32_t rows = 1; rows <= 65; rows += rows < 27 ? 1 : 19)
+                for (uint32_t panels = 1; panels <= ECH_MM_MAX_PANELS; panels++) {
+                    mm_case c = {
+                        .type = (ech_pack_type)type,
+                        .act = (ech_act_type)act,
+                        .n_panels = panels,
+                        .n_rows = rows,
+                        .k = ks[draw() % (sizeof(ks) / sizeof(ks[0]))],
+                        .accumulate = draw() % 2 == 0,
+                        .odd = draw() % 4 == 0,
+                    };
+                    check_case(l, &c);
+                }
+        }
+}
