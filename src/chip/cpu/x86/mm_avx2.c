@@ -38,15 +38,14 @@ ALWAYS_INLINE void store_acc(const ech_mm_args *const a, const uint32_t p, const
         _mm256_storeu_ps(output_at(a, p + i / 2, r + j) + i % 2 * 8, acc[i][j]);
 }
 
-ALWAYS_INLINE void step(const ech_mm_args *const a, const uint32_t r, const uint32_t k,
-                        const uint32_t n_panels, const uint32_t n_rows, const __m256 w[MAX_P],
-                        __m256 acc[MAX_P][MAX_R])
+ALWAYS_INLINE void step(const float *const *const x, const uint32_t k, const uint32_t n_panels,
+                        const uint32_t n_rows, const __m256 w[MAX_P], __m256 acc[MAX_P][MAX_R])
 {
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
-        const __m256 x = _mm256_broadcast_ss(row_f32(a, r + j) + k);
+        const __m256 xj = _mm256_broadcast_ss(x[j] + k);
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) acc[i][j] =
-            _mm256_fmadd_ps(w[i], x, acc[i][j]);
+            _mm256_fmadd_ps(w[i], xj, acc[i][j]);
     }
 }
 
@@ -72,11 +71,16 @@ ALWAYS_INLINE __m256 widen_s8(const char *const panel, const uint32_t k, const u
                             const uint32_t n_panels, const uint32_t n_rows)                        \
     {                                                                                              \
         __m256 acc[MAX_P][MAX_R], w[MAX_P];                                                        \
+        const float *x[MAX_R];                                                                     \
+        const char *panel[MAX_P];                                                                  \
+        take_rows(a, r, n_rows, x);                                                                \
+        take_panels(a, p, n_panels, panel);                                                        \
         load_acc(a, p, r, n_panels, n_rows, acc);                                                  \
-        for (uint32_t k = 0; k < a->k; k++) {                                                      \
+        const uint32_t n = a->k;                                                                   \
+        for (uint32_t k = 0; k < n; k++) {                                                         \
             UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =                              \
                 widen(panel_at(a, p + i / 2), k, i % 2);                                           \
-            step(a, r, k, n_panels, n_rows, w, acc);                                               \
+            step(x, k, n_panels, n_rows, w, acc);                                                  \
         }                                                                                          \
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
     }
@@ -86,10 +90,9 @@ TILE(tile_f16, widen_f16)
 TILE(tile_s8, widen_s8)
 
 /* Two k of 8 rows. */
-ALWAYS_INLINE __m256i pairs_at(const ech_mm_args *const a, const uint32_t p, const uint32_t k,
-                               const uint32_t half)
+ALWAYS_INLINE __m256i pairs_at(const char *const panel, const uint32_t k, const uint32_t half)
 {
-    return _mm256_load_si256((const __m256i *)(panel_at(a, p) + (size_t)k * 32 + half * 32));
+    return _mm256_load_si256((const __m256i *)(panel + (size_t)k * 32 + half * 32));
 }
 
 ALWAYS_INLINE __m256 even_of(const __m256i w)
@@ -97,9 +100,18 @@ ALWAYS_INLINE __m256 even_of(const __m256i w)
     return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
 }
 
+static const uint32_t upper_halves[8] __attribute__((aligned(32))) = {
+    0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+    0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+};
+
+/* The mask stays in memory: in a register, where the compiler puts it, an accumulator is spilled.
+ */
 ALWAYS_INLINE __m256 odd_of(const __m256i w)
 {
-    return _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32((int)0xffff0000u)));
+    __m256 odd;
+    __asm__("vandps %1, %2, %0" : "=x"(odd) : "m"(upper_halves), "x"(w));
+    return odd;
 }
 
 /*
@@ -110,20 +122,25 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
                              const uint32_t n_panels, const uint32_t n_rows)
 {
     __m256 acc[MAX_P][MAX_R], w[MAX_P];
+    const float *x[MAX_R];
+    const char *panel[MAX_P];
+    take_rows(a, r, n_rows, x);
+    take_panels(a, p, n_panels, panel);
     load_acc(a, p, r, n_panels, n_rows, acc);
+    const uint32_t n = a->k;
     uint32_t k = 0;
-    for (; k + 2 <= a->k; k += 2) {
+    for (; k + 2 <= n; k += 2) {
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
-            even_of(pairs_at(a, p + i / 2, k, i % 2));
-        step(a, r, k, n_panels, n_rows, w, acc);
+            even_of(pairs_at(panel[i / 2], k, i % 2));
+        step(x, k, n_panels, n_rows, w, acc);
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
-            odd_of(pairs_at(a, p + i / 2, k, i % 2));
-        step(a, r, k + 1, n_panels, n_rows, w, acc);
+            odd_of(pairs_at(panel[i / 2], k, i % 2));
+        step(x, k + 1, n_panels, n_rows, w, acc);
     }
-    if (k < a->k) {
+    if (k < n) {
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
-            even_of(pairs_at(a, p + i / 2, k, i % 2));
-        step(a, r, k, n_panels, n_rows, w, acc);
+            even_of(pairs_at(panel[i / 2], k, i % 2));
+        step(x, k, n_panels, n_rows, w, acc);
     }
     store_acc(a, p, r, n_panels, n_rows, acc);
 }
@@ -133,6 +150,10 @@ ALWAYS_INLINE void tile_bf16_bf16(const ech_mm_args *const a, const uint32_t p, 
                                   const uint32_t n_panels, const uint32_t n_rows)
 {
     __m256 acc[MAX_P][MAX_R], w[MAX_P];
+    const float *x[MAX_R];
+    const char *panel[MAX_P];
+    take_rows(a, r, n_rows, x);
+    take_panels(a, p, n_panels, panel);
     load_acc(a, p, r, n_panels, n_rows, acc);
     const uint32_t n_pairs = (a->k + 1) / 2;
     for (uint32_t k = 0; k < n_pairs; k++)
@@ -140,16 +161,15 @@ ALWAYS_INLINE void tile_bf16_bf16(const ech_mm_args *const a, const uint32_t p, 
         {
             UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
             {
-                const __m256i pair = pairs_at(a, p + i / 2, 2 * k, i % 2);
+                const __m256i pair = pairs_at(panel[i / 2], 2 * k, i % 2);
                 w[i] = odd ? odd_of(pair) : even_of(pair);
             }
             UNROLL for (uint32_t j = 0; j < n_rows; j++)
             {
-                const __m256i pair =
-                    _mm256_castps_si256(_mm256_broadcast_ss(row_f32(a, r + j) + k));
-                const __m256 x = odd ? odd_of(pair) : even_of(pair);
+                const __m256i pair = _mm256_castps_si256(_mm256_broadcast_ss(x[j] + k));
+                const __m256 xj = odd ? odd_of(pair) : even_of(pair);
                 UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) acc[i][j] =
-                    _mm256_fmadd_ps(w[i], x, acc[i][j]);
+                    _mm256_fmadd_ps(w[i], xj, acc[i][j]);
             }
         }
     store_acc(a, p, r, n_panels, n_rows, acc);

@@ -46,15 +46,14 @@ ALWAYS_INLINE void store_acc(const ech_mm_args *const a, const uint32_t p, const
 }
 
 /* One k of all chains of the tile: w is the panels' widened weights. */
-ALWAYS_INLINE void step(const ech_mm_args *const a, const uint32_t r, const uint32_t k,
-                        const uint32_t n_panels, const uint32_t n_rows, const __m512 w[MAX_P],
-                        __m512 acc[MAX_P][MAX_R])
+ALWAYS_INLINE void step(const float *const *const x, const uint32_t k, const uint32_t n_panels,
+                        const uint32_t n_rows, const __m512 w[MAX_P], __m512 acc[MAX_P][MAX_R])
 {
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
-        const __m512 x = _mm512_set1_ps(row_f32(a, r + j)[k]);
+        const __m512 xj = _mm512_set1_ps(x[j][k]);
         UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] =
-            _mm512_fmadd_ps(w[i], x, acc[i][j]);
+            _mm512_fmadd_ps(w[i], xj, acc[i][j]);
     }
 }
 
@@ -80,10 +79,15 @@ ALWAYS_INLINE __m512 widen_s8(const char *const panel, const uint32_t k)
                             const uint32_t n_panels, const uint32_t n_rows)                        \
     {                                                                                              \
         __m512 acc[MAX_P][MAX_R], w[MAX_P];                                                        \
+        const float *x[MAX_R];                                                                     \
+        const char *panel[MAX_P];                                                                  \
+        take_rows(a, r, n_rows, x);                                                                \
+        take_panels(a, p, n_panels, panel);                                                        \
         load_acc(a, p, r, n_panels, n_rows, acc);                                                  \
-        for (uint32_t k = 0; k < a->k; k++) {                                                      \
-            UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = widen(panel_at(a, p + i), k);    \
-            step(a, r, k, n_panels, n_rows, w, acc);                                               \
+        const uint32_t n = a->k;                                                                   \
+        for (uint32_t k = 0; k < n; k++) {                                                         \
+            UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = widen(panel[i], k);              \
+            step(x, k, n_panels, n_rows, w, acc);                                                  \
         }                                                                                          \
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
     }
@@ -98,22 +102,27 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
     __m512 acc[MAX_P][MAX_R], even[MAX_P], odd[MAX_P];
+    const float *x[MAX_R];
+    const char *panel[MAX_P];
+    take_rows(a, r, n_rows, x);
+    take_panels(a, p, n_panels, panel);
     load_acc(a, p, r, n_panels, n_rows, acc);
+    const uint32_t n = a->k;
     uint32_t k = 0;
-    for (; k + 2 <= a->k; k += 2) {
+    for (; k + 2 <= n; k += 2) {
         UNROLL for (uint32_t i = 0; i < n_panels; i++)
         {
-            const __m512i w = _mm512_load_si512(panel_at(a, p + i) + (size_t)k * 32);
+            const __m512i w = _mm512_load_si512(panel[i] + (size_t)k * 32);
             even[i] = _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
             odd[i] = _mm512_castsi512_ps(_mm512_and_si512(w, upper));
         }
-        step(a, r, k, n_panels, n_rows, even, acc);
-        step(a, r, k + 1, n_panels, n_rows, odd, acc);
+        step(x, k, n_panels, n_rows, even, acc);
+        step(x, k + 1, n_panels, n_rows, odd, acc);
     }
-    if (k < a->k) {
+    if (k < n) {
         UNROLL for (uint32_t i = 0; i < n_panels; i++) even[i] = _mm512_castsi512_ps(
-            _mm512_slli_epi32(_mm512_load_si512(panel_at(a, p + i) + (size_t)k * 32), 16));
-        step(a, r, k, n_panels, n_rows, even, acc);
+            _mm512_slli_epi32(_mm512_load_si512(panel[i] + (size_t)k * 32), 16));
+        step(x, k, n_panels, n_rows, even, acc);
     }
     store_acc(a, p, r, n_panels, n_rows, acc);
 }

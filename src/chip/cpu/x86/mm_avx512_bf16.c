@@ -28,29 +28,27 @@
 #define MAX_P 8
 #define MAX_R 12
 
-/* Pair k/2 of a row, in every lane. x is 4-byte aligned at least. */
-ALWAYS_INLINE __m512i pair_at(const ech_mm_args *const a, const uint32_t r, const uint32_t pair)
-{
-    return _mm512_set1_epi32(((const int *)((const char *)a->x + r * a->x_stride))[pair]);
-}
-
 ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
                              const uint32_t n_panels, const uint32_t n_rows)
 {
     __m512 acc[MAX_P][MAX_R];
     __m512i w[MAX_P];
+    const float *x[MAX_R]; /* pairs of bf16, read as words */
+    const char *panel[MAX_P];
+    take_rows(a, r, n_rows, x);
+    take_panels(a, p, n_panels, panel);
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         acc[i][j] =
             a->accumulate ? _mm512_loadu_ps(output_at(a, p + i, r + j)) : _mm512_setzero_ps();
     const uint32_t n_pairs = (a->k + 1) / 2;
     for (uint32_t k = 0; k < n_pairs; k++) {
         UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
-            _mm512_load_si512(panel_at(a, p + i) + (size_t)k * 64);
+            _mm512_load_si512(panel[i] + (size_t)k * 64);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
-            const __m512i x = pair_at(a, r + j, k);
+            const __m512 xj = _mm512_set1_ps(x[j][k]);
             UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] =
-                _mm512_dpbf16_ps(acc[i][j], (__m512bh)w[i], (__m512bh)x);
+                _mm512_dpbf16_ps(acc[i][j], (__m512bh)w[i], (__m512bh)xj);
         }
     }
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)

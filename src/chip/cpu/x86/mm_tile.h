@@ -44,6 +44,28 @@ ALWAYS_INLINE float *output_at(const ech_mm_args *const a, const uint32_t p, con
     return a->y + r * a->y_stride + (size_t)p * ECH_PANEL;
 }
 
+/*
+ * The same pointer, computed here and not again: left alone, the compiler multiplies strides anew
+ * in every round of the innermost loop.
+ */
+ALWAYS_INLINE const void *keep(const void *ptr)
+{
+    __asm__("" : "+r"(ptr));
+    return ptr;
+}
+
+ALWAYS_INLINE void take_rows(const ech_mm_args *const a, const uint32_t r, const uint32_t n_rows,
+                             const float **const x)
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) x[j] = keep(row_f32(a, r + j));
+}
+
+ALWAYS_INLINE void take_panels(const ech_mm_args *const a, const uint32_t p,
+                               const uint32_t n_panels, const char **const w)
+{
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = keep(panel_at(a, p + i));
+}
+
 /* n_rows constant: all panels of the call, in groups that shrink at the end. */
 ALWAYS_INLINE void walk_panels(const ech_mm_args *const a, const uint32_t r, const uint32_t n_rows,
                                tile_fn *const tile)
