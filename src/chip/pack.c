@@ -14,6 +14,7 @@
 
 #include "src/base/buf.h"
 #include "src/base/error.h"
+#include "src/chip/dequant.h"
 #include "src/chip/half.h"
 
 #define MAX_ITEMS   (1u << 20)
@@ -22,17 +23,9 @@
 
 size_t ech_src_bytes(const ech_src_type type, const uint64_t n)
 {
-    if (n > UINT64_C(1) << 48) return 0;
-    switch (type) {
-    case ECH_SRC_F32:
-        return n * 4;
-    case ECH_SRC_F16:
-    case ECH_SRC_BF16:
-        return n * 2;
-    case ECH_SRC_COUNT:
-        break;
-    }
-    return 0;
+    const uint32_t elems = ech_src_block_elems(type);
+    if (elems == 0 || n > UINT64_C(1) << 48 || n % elems != 0) return 0;
+    return n / elems * ech_src_block_bytes(type);
 }
 
 /* ---- building ---------------------------------------------------------------------------------
@@ -204,21 +197,8 @@ ech_status ech_pack_check_source(const ech_pack_item *const item, const uint64_t
 /* ---- packing ----------------------------------------------------------------------------------
  */
 
-/* Columns that are converted at a time: 16 rows of f32 of them stay in the L1 cache. */
+/* Columns that are converted at a time: whole blocks of every source type. */
 #define CHUNK 256
-
-static void widen(const char *const src, const ech_src_type type, const uint32_t n, float *const y)
-{
-    if (type == ECH_SRC_F32) {
-        memcpy(y, src, n * sizeof(float));
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, src + 2 * (size_t)i, sizeof(h));
-        y[i] = type == ECH_SRC_BF16 ? ech_bf16_to_f32(h) : ech_f16_to_f32(h);
-    }
-}
 
 /* x[i] to column k + i of one row (lane) of a panel. */
 static void put_row(char *const panel, const ech_pack_type type, const uint32_t lane,
@@ -249,8 +229,9 @@ static void pack_scattered(const ech_pack_item *const it, const uint64_t r0, con
         float x[CHUNK];
         for (uint64_t k = 0; k < it->cols; k += CHUNK) {
             const uint32_t nk = it->cols - k < CHUNK ? (uint32_t)(it->cols - k) : CHUNK;
-            widen(src + (r0 + r) * row_bytes + ech_src_bytes((ech_src_type)it->src_type, k),
-                  (ech_src_type)it->src_type, nk, x);
+            ech_dequant((ech_src_type)it->src_type,
+                        src + (r0 + r) * row_bytes + ech_src_bytes((ech_src_type)it->src_type, k),
+                        nk, x);
             put_row(panel, (ech_pack_type)it->type, (uint32_t)(to % ECH_PANEL), k, x, nk);
         }
     }
@@ -299,7 +280,7 @@ void ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const voi
     const char *const src = (const char *)source + it->src_offset;
     char *const dst = (char *)image + it->dst_offset;
     if (it->kind == ECH_IMAGE_VECTOR) {
-        widen(src, (ech_src_type)it->src_type, (uint32_t)it->cols, (float *)dst);
+        ech_dequant((ech_src_type)it->src_type, src, it->cols, (float *)dst);
         return;
     }
     const uint64_t r0 = (uint64_t)tile * ECH_PANEL;

@@ -27,6 +27,19 @@ typedef enum ech_src_type {
     ECH_SRC_F32,
     ECH_SRC_F16,
     ECH_SRC_BF16,
+    /* Blocks of GGUF files (dequant.h). */
+    ECH_SRC_Q4_0,
+    ECH_SRC_Q4_1,
+    ECH_SRC_Q5_0,
+    ECH_SRC_Q5_1,
+    ECH_SRC_Q8_0,
+    ECH_SRC_Q2_K,
+    ECH_SRC_Q3_K,
+    ECH_SRC_Q4_K,
+    ECH_SRC_Q5_K,
+    ECH_SRC_Q6_K,
+    ECH_SRC_IQ4_NL,
+    ECH_SRC_MXFP4,
     ECH_SRC_COUNT,
 } ech_src_type;
 
