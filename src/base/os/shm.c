@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mappings: see shm.h. Runs on any thread; keeps nothing. */
+#include "src/base/os/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/error.h"
+#include "src/base/os/fault.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+static uint64_t page_round(const uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+/* Address space of `bytes`, starting at a multiple of 2 MiB; MAP_FAILED when there is none. */
+static void *reserve_aligned(const uint64_t bytes)
+{
+    char *const area = mmap(NULL, bytes + ECH_HUGE_PAGE, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (area == MAP_FAILED) return MAP_FAILED;
+    const uint64_t lead = (ECH_HUGE_PAGE - (uintptr_t)area % ECH_HUGE_PAGE) % ECH_HUGE_PAGE;
+    if (lead > 0) munmap(area, lead);
+    munmap(area + lead + bytes, ECH_HUGE_PAGE - lead);
+    return area + lead;
+}
+
+static void *map_fd(const int fd, const uint64_t bytes, const bool huge)
+{
+    void *at = NULL;
+    int flags = MAP_SHARED;
+    if (huge) {
+        at = reserve_aligned(bytes);
+        if (at == MAP_FAILED) return MAP_FAILED;
+        flags |= MAP_FIXED;
+    }
+    void *const ptr = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (ptr == MAP_FAILED) {
+        const int saved = errno;
+        if (huge) munmap(at, bytes);
+        errno = saved;
+        return MAP_FAILED;
+    }
+    /* Advice only: where shmem has no huge pages, ordinary ones serve. */
+    if (huge) (void)madvise(ptr, bytes, MADV_HUGEPAGE);
+    return ptr;
+}
+
+ech_status ech_os_shm_map(const char *const name, const uint64_t bytes, const bool huge,
+                          void **const ret_ptr, ech_error *const err)
+{
+    const uint64_t size = page_round(bytes);
+    if (bytes == 0 || size < bytes || size > INT64_MAX)
+        return ech_fail(err, ECH_EINVAL, "mapping shared memory '%s': %llu bytes are not possible",
+                        name, (unsigned long long)bytes);
+    if (ech_fault_hit(ECH_FAULT_MAP)) {
+        errno = ENOMEM;
+        return ech_fail_errno(err, ECH_ENOMEM, "mapping %llu bytes of shared memory '%s'",
+                              (unsigned long long)size, name);
+    }
+    const int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0) return ech_fail_errno(err, ECH_ENOMEM, "creating shared memory '%s'", name);
+    void *ptr = MAP_FAILED;
+    if (ftruncate(fd, (off_t)size) == 0) ptr = map_fd(fd, size, huge);
+    const int saved = errno;
+    close(fd);
+    if (ptr == MAP_FAILED) {
+        errno = saved;
+        return ech_fail_errno(err, ECH_ENOMEM, "mapping %llu bytes of shared memory '%s'",
+                              (unsigned long long)size, name);
+    }
+    *ret_ptr = ptr;
+    return ECH_OK;
+}
+
+ech_status ech_os_file_map(const char *const path, void **const ret_ptr, uint64_t *const ret_bytes,
+                           ech_error *const err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ech_fail_errno(err, ECH_EIO, "opening %s", path);
+    struct stat st;
+    ech_status rc = ECH_OK;
+    if (fstat(fd, &st) != 0) {
+        rc = ech_fail_errno(err, ECH_EIO, "reading the size of %s", path);
+    } else if (!S_ISREG(st.st_mode) || st.st_size <= 0) {
+        rc = ech_fail(err, ECH_EINVAL, "mapping %s: it is empty or not a regular file", path);
+    } else {
+        void *const ptr = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (ptr == MAP_FAILED) {
+            rc = ech_fail_errno(err, ECH_ENOMEM, "mapping %s", path);
+        } else {
+            *ret_ptr = ptr;
+            *ret_bytes = (uint64_t)st.st_size;
+        }
+    }
+    close(fd);
+    return rc;
+}
+
+ech_status ech_os_unmap(void *const ptr, const uint64_t bytes, ech_error *const err)
+{
+    if (ech_fault_hit(ECH_FAULT_UNMAP))
+        return ech_fail(err, ECH_EOS, "unmapping %llu bytes: injected", (unsigned long long)bytes);
+    if (munmap(ptr, page_round(bytes)) != 0)
+        return ech_fail_errno(err, ECH_EOS, "unmapping %llu bytes", (unsigned long long)bytes);
+    return ECH_OK;
+}
+
+uint64_t ech_os_collapse(void *const ptr, const uint64_t bytes)
+{
+    uint64_t done = 0;
+    const uint64_t whole = bytes / ECH_HUGE_PAGE * ECH_HUGE_PAGE;
+    if ((uintptr_t)ptr % ECH_HUGE_PAGE != 0) return 0;
+    for (uint64_t at = 0; at < whole; at += ECH_HUGE_PAGE) {
+        if (madvise((char *)ptr + at, ECH_HUGE_PAGE, MADV_COLLAPSE) == 0) {
+            done += ECH_HUGE_PAGE;
+        } else if (errno == EINVAL) {
+            break; /* this kernel or this mapping never will */
+        }
+    }
+    return done;
+}
+
+void ech_os_populate(void *const ptr, const uint64_t bytes, const bool writable)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    char *const start = (char *)ptr - (uintptr_t)ptr % page;
+    const uint64_t len = page_round((uint64_t)((char *)ptr - start) + bytes);
+    (void)madvise(start, len, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory shared between processes, and read-only views of files. A mapping keeps its file alive,
+ * so no descriptor outlives these calls, and memfds have no name that could be left behind.
+ */
+#ifndef ECH_BASE_OS_SHM_H
+#define ECH_BASE_OS_SHM_H
+
+#include "echelon/status.h"
+
+#define ECH_HUGE_PAGE (UINT64_C(2) << 20)
+
+/*
+ * Maps bytes (rounded up to whole pages) of zeroed shared memory. huge: aligned to 2 MiB and
+ * advised to be huge. ENOMEM when the system refuses.
+ */
+ech_status ech_os_shm_map(const char *name, uint64_t bytes, bool huge, void **ret_ptr,
+                          ech_error *err);
+/* Maps a whole file read-only and shared. EINVAL for an empty file or none at all. */
+ech_status ech_os_file_map(const char *path, void **ret_ptr, uint64_t *ret_bytes, ech_error *err);
+/* Undoes either. bytes as given to, or by, the call that mapped. */
+ech_status ech_os_unmap(void *ptr, uint64_t bytes, ech_error *err);
+/* Makes populated pages huge; returns the bytes for which that worked. */
+uint64_t ech_os_collapse(void *ptr, uint64_t bytes);
+/* Enters the pages into this process's tables, so that no first touch is paid for later. */
+void ech_os_populate(void *ptr, uint64_t bytes, bool writable);
+
+#endif
