@@ -609,8 +609,9 @@ typedef struct ech_ring_counters {
 
 typedef struct ech_worker_counters {
     ech_ring_counters heap[ECH_RINGS], task_window[ECH_RINGS], dep_pool[ECH_RINGS];
-    uint64_t runs, runs_failed, tasks, tasks_failed, tasks_skipped, edges;
+    uint64_t runs, runs_failed, tasks, tasks_failed, tasks_skipped, tasks_accepted, edges;
     uint64_t gates, groups, children_lost, children_replaced, wakes;
+    uint64_t reserved_warnings; /* a child was kept idle for a group for 5 s while it had tasks */
     uint32_t runs_in_flight, ready, in_flight, callables, regions, buffers;
     uint64_t region_bytes, reserve_used, reserve_bytes;
 } ech_worker_counters;

@@ -15,11 +15,11 @@
 /* What a chip child knows about itself. Borrowed, valid until close. */
 typedef struct ech_child_env {
     const char *worker_name;
-    uint32_t child;          /* number among the worker's children */
-    uint32_t generation;     /* 0 for the first process, then one more per replacement */
-    const void *options;     /* the blob of ech_worker_options.chip_options, or NULL */
+    uint32_t child;      /* number among the worker's children */
+    uint32_t generation; /* 0 for the first process, then one more per replacement */
+    const void *options; /* the blob of ech_worker_options.chip_options, or NULL */
     size_t options_bytes;
-    int64_t deadline_ns;     /* of the start, monotonic clock */
+    int64_t deadline_ns;                 /* of the start, monotonic clock */
     struct ech_trace_lane *const *lanes; /* for spans of core threads; see trace.h */
     uint32_t n_lanes;
 } ech_child_env;
@@ -49,8 +49,8 @@ typedef struct ech_child_ops {
      * Runs one task to its end. Between operations it calls ech_task_poll(task, step), and returns
      * ECH_ECANCELLED when that says so.
      */
-    ech_status (*run)(void *state, void *program, const void *bytes, size_t n_bytes,
-                      ech_task *task, ech_error *err);
+    ech_status (*run)(void *state, void *program, const void *bytes, size_t n_bytes, ech_task *task,
+                      ech_error *err);
     /*
      * Answers a command (op >= 1) between operations or when idle; may be NULL. *ret_len <= cap.
      * Must not wait.

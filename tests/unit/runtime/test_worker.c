@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker end to end: life cycle, graphs, failures. Chips are played by host functions. */
+#include "tests/unit/test.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "echelon/worker.h"
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+
+/* ---- Callables ---------------------------------------------------------------------------------
+ */
+
+static ech_status add_one(ech_task *t, ech_error *err)
+{
+    (void)err;
+    const ech_task_tensor *x = ech_task_tensor_at(t, 0);
+    uint32_t *p = x->ptr;
+    for (uint64_t i = 0; i < x->shape[0]; i++)
+        p[i] += (uint32_t)ech_task_scalar_at(t, 0);
+    return ECH_OK;
+}
+
+static ech_status copy(ech_task *t, ech_error *err)
+{
+    (void)err;
+    memcpy(ech_task_tensor_at(t, 1)->ptr, ech_task_tensor_at(t, 0)->ptr,
+           ech_task_tensor_at(t, 0)->bytes);
+    return ECH_OK;
+}
+
+static ech_status noop(ech_task *t, ech_error *err)
+{
+    (void)t;
+    (void)err;
+    return ECH_OK;
+}
+
+static ech_status fails(ech_task *t, ech_error *err)
+{
+    (void)t;
+    snprintf(err->text, sizeof err->text, "the soup is cold");
+    return ECH_ENUMERIC;
+}
+
+static ech_status sleepy(ech_task *t, ech_error *err)
+{
+    (void)err;
+    const int64_t until = ech_now_ns() + (int64_t)ech_task_scalar_at(t, 0) * ECH_NS_PER_MS;
+    while (ech_now_ns() < until) {
+        usleep(500);
+        if (ech_task_poll(t, 7)) return ECH_ECANCELLED;
+    }
+    return ECH_OK;
+}
+
+/* ---- A worker ----------------------------------------------------------------------------------
+ */
+
+static ech_error err;
+static ech_callable c_add, c_copy, c_noop, c_fails, c_sleepy;
+static ech_buffer buf;
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        err = (ech_error){ 0 };                                                                    \
+        const ech_status rc_ = (call);                                                             \
+        if (rc_ != ECH_OK) fail_msg("%s: %s", ech_status_name(rc_), err.text);                     \
+    } while (0)
+
+static ech_worker *make(uint32_t chips, uint32_t subs)
+{
+    ech_worker_options o = ech_worker_options_default();
+    o.n_chips = chips;
+    o.n_subs = subs;
+    ech_worker *w = NULL;
+    OK(ech_worker_create(&w, &o, &err));
+    OK(ech_worker_register_host(w, "add", add_one, &c_add, &err));
+    OK(ech_worker_register_host(w, "copy", copy, &c_copy, &err));
+    OK(ech_worker_register_host(w, "noop", noop, &c_noop, &err));
+    OK(ech_worker_register_host(w, "fails", fails, &c_fails, &err));
+    OK(ech_worker_register_host(w, "sleepy", sleepy, &c_sleepy, &err));
+    OK(ech_worker_buffer_create(w, "x", 4096, ECH_ACCESS_RW, &buf, &err));
+    return w;
+}
+
+static ech_worker *ready(uint32_t chips, uint32_t subs)
+{
+    ech_worker *w = make(chips, subs);
+    OK(ech_worker_init(w, &err));
+    return w;
+}
+
+static ech_args args;
+
+static ech_tensor words(uint64_t first, uint64_t n)
+{
+    return ech_tensor_view(buf, first * 4, ECH_DTYPE_U32, 1, &n);
+}
+
+static ech_status add_to(ech_orch *o, uint64_t first, uint64_t n, uint64_t value, int64_t child,
+                         ech_error *e)
+{
+    const ech_tensor t = words(first, n);
+    ech_args_clear(&args);
+    ech_args_add(&args, ECH_INOUT, &t);
+    ech_args_add_scalar(&args, value);
+    if (child < 0) return ech_submit_sub(o, &c_add, &args, NULL, e);
+    return ech_submit_next_level(o, &c_add, &args, NULL, child, e);
+}
+
+/* ---- Tests -------------------------------------------------------------------------------------
+ */
+
+static ech_status chain(ech_orch *o, void *arg, ech_error *e)
+{
+    (void)arg;
+    for (int i = 0; i < 100; i++) {
+        const ech_status rc = add_to(o, 0, 16, 1, i % 3 == 2 ? -1 : i % 2, e);
+        if (rc != ECH_OK) return rc;
+    }
+    return ECH_OK;
+}
+
+static void a_chain_runs_in_order_over_children(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(2, 1);
+    for (int i = 0; i < 20; i++)
+        OK(ech_worker_run(w, chain, NULL, &err));
+    const uint32_t *x = ech_worker_buffer_ptr(w, buf);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(x[i], 2000);
+    OK(ech_worker_close(&w, &err));
+}
+
+static ech_status chain_of_two(ech_orch *o, void *arg, ech_error *e)
+{
+    (void)arg;
+    const ech_status rc = add_to(o, 0, 4, 1, 0, e);
+    return rc == ECH_OK ? add_to(o, 0, 4, 1, -1, e) : rc;
+}
+
+static ech_status failing(ech_orch *o, void *arg, ech_error *e)
+{
+    (void)arg;
+    const ech_tensor t = words(0, 4);
+    ech_args_clear(&args);
+    ech_args_add(&args, ECH_INOUT, &t);
+    ech_status rc = ech_submit_sub(o, &c_fails, &args, NULL, e);
+    if (rc == ECH_OK) rc = add_to(o, 0, 4, 1, 0, e);
+    return rc == ECH_ETASK ? ECH_OK : rc;
+}
+
+static void a_failure_names_child_code_and_text(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 1);
+    assert_int_equal(ech_worker_run(w, failing, NULL, &err), ECH_ETASK);
+    assert_non_null(strstr(err.text, "sub 0 of worker"));
+    assert_non_null(strstr(err.text, "ENUMERIC"));
+    assert_non_null(strstr(err.text, "the soup is cold"));
+    assert_int_equal(*(uint32_t *)ech_worker_buffer_ptr(w, buf), 0);
+    OK(ech_worker_run(w, chain_of_two, NULL, &err)); /* the worker is none the worse for it */
+    OK(ech_worker_close(&w, &err));
+}
+
+static ech_status through_ring(ech_orch *o, void *arg, ech_error *e)
+{
+    (void)arg;
+    const uint64_t n = 64;
+    const ech_tensor in = words(0, n), out = words(256, n);
+    const ech_tensor tmp = ech_tensor_unplaced(ECH_DTYPE_U32, 1, &n);
+    ech_args_clear(&args);
+    ech_args_add(&args, ECH_INPUT, &in);
+    ech_args_add(&args, ECH_OUTPUT, &tmp);
+    ech_status rc = ech_submit_next_level(o, &c_copy, &args, NULL, 0, e);
+    if (rc != ECH_OK) return rc;
+    const ech_tensor placed = *ech_args_tensor(&args, 1);
+    ech_args_clear(&args);
+    ech_args_add(&args, ECH_INPUT, &placed);
+    ech_args_add(&args, ECH_OUTPUT_EXISTING, &out);
+    return ech_submit_next_level(o, &c_copy, &args, NULL, 1, e);
+}
+
+static void ring_memory_carries_data_between_children(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(2, 0);
+    uint32_t *x = ech_worker_buffer_ptr(w, buf);
+    for (uint32_t i = 0; i < 64; i++)
+        x[i] = i * i;
+    for (int k = 0; k < 50; k++)
+        OK(ech_worker_run(w, through_ring, NULL, &err));
+    for (uint32_t i = 0; i < 64; i++)
+        assert_int_equal(x[256 + i], i * i);
+    OK(ech_worker_close(&w, &err));
+}
+
+static ech_status one_sleep(ech_orch *o, void *arg, ech_error *e)
+{
+    ech_args_clear(&args);
+    ech_args_add_scalar(&args, *(uint64_t *)arg);
+    return ech_submit_next_level(o, &c_sleepy, &args, NULL, 0, e);
+}
+
+static void a_killed_child_is_reported_and_replaced(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 0);
+    uint64_t ms = 10000;
+    ech_run *run;
+    ech_child_info info;
+    OK(ech_worker_submit(w, one_sleep, &ms, &run, &err));
+    usleep(20000);
+    OK(ech_worker_child_info(w, 0, &info, &err));
+    kill(info.pid, SIGKILL);
+    assert_int_equal(ech_run_wait(run, 5, &err), ECH_ELOST);
+    assert_non_null(strstr(err.text, "killed by signal 9"));
+    ech_run_release(&run);
+    assert_int_equal(ech_worker_run(w, one_sleep, &ms, &err), ECH_ELOST);
+    OK(ech_worker_replace(w, 0, &err));
+    ms = 1;
+    OK(ech_worker_run(w, one_sleep, &ms, &err));
+    OK(ech_worker_child_info(w, 0, &info, &err));
+    assert_int_equal(info.generation, 1);
+    assert_true(info.replace_ns < 50 * ECH_NS_PER_MS);
+    OK(ech_worker_close(&w, &err));
+}
+
+static void a_cancelled_run_stops_between_operations(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 0);
+    uint64_t ms = 10000;
+    ech_run *run;
+    OK(ech_worker_submit(w, one_sleep, &ms, &run, &err));
+    usleep(20000);
+    const int64_t start = ech_now_ns();
+    ech_run_cancel(run);
+    assert_int_equal(ech_run_wait(run, 5, &err), ECH_ECANCELLED);
+    assert_true(ech_now_ns() - start < ECH_NS_PER_S);
+    ech_run_release(&run);
+    OK(ech_worker_close(&w, &err));
+}
+
+static ech_status many(ech_orch *o, void *arg, ech_error *e)
+{
+    for (uint64_t i = 0; i < *(uint64_t *)arg;) {
+        ech_status rc = ech_scope_begin(o, e);
+        for (int k = 0; k < 256 && rc == ECH_OK; k++, i++) {
+            ech_args_clear(&args);
+            ech_args_add_scalar(&args, i);
+            rc = ech_submit_sub(o, &c_noop, &args, NULL, e);
+        }
+        if (rc == ECH_OK) rc = ech_scope_end(o, e);
+        if (rc != ECH_OK) return rc;
+    }
+    return ECH_OK;
+}
+
+static void a_long_stream_passes_through_a_small_window(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(0, 1);
+    uint64_t n = 20000;
+    OK(ech_worker_run(w, many, &n, &err));
+    ech_worker_counters c;
+    ech_worker_snapshot(w, &c);
+    assert_true(c.tasks >= n);
+    assert_int_equal(c.task_window[1].used, 0);
+    OK(ech_worker_close(&w, &err));
+}
+
+static unsigned count_fds(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (readdir(d) != NULL)
+        n++;
+    closedir(d);
+    return n;
+}
+
+static unsigned count_maps(void)
+{
+    char line[512];
+    unsigned n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, "memfd:") != NULL;
+    fclose(f);
+    return n;
+}
+
+static void two_hundred_lives_leave_nothing(void **state)
+{
+    (void)state;
+    const unsigned fds = count_fds(), maps = count_maps();
+    for (int i = 0; i < 200; i++) {
+        ech_worker *w = ready(1, 1);
+        OK(ech_worker_run(w, chain_of_two, NULL, &err));
+        OK(ech_worker_close(&w, &err));
+    }
+    assert_int_equal(count_fds(), fds);
+    assert_int_equal(count_maps(), maps);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chain_runs_in_order_over_children),
+        cmocka_unit_test(a_failure_names_child_code_and_text),
+        cmocka_unit_test(ring_memory_carries_data_between_children),
+        cmocka_unit_test(a_killed_child_is_reported_and_replaced),
+        cmocka_unit_test(a_cancelled_run_stops_between_operations),
+        cmocka_unit_test(a_long_stream_passes_through_a_small_window),
+        cmocka_unit_test(two_hundred_lives_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
