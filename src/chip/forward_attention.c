@@ -77,55 +77,76 @@ static void gather_queries(work *const w)
     }
 }
 
-/* s[query, j] for the positions of one page. */
-static void score_page(work *const w, const uint32_t from, const uint32_t at)
+/* s[query, j] for n positions of a split, whole pages at a time. */
+static void score(work *const w, const uint32_t from, const uint32_t n)
 {
+    enum { HALVES = ECH_KV_PAGE / ECH_PANEL, PAGES = ECH_MM_MAX_PANELS / HALVES };
     const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
-    const char *const block = page_block(w, from + at);
-    w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
-        .w = block + ech_kv_scale_bytes(type),
-        .panel_bytes = ech_kv_k_panel_bytes(type, w->op->head_dim),
-        .n_panels = ECH_KV_PAGE / ECH_PANEL,
-        .k = w->op->head_dim,
-        .x = w->s.q,
-        .x_stride = w->op->head_dim * sizeof(float),
-        .n_rows = w->n_queries,
-        .y = w->s.s + at,
-        .y_stride = ECH_ATTN_SPLIT,
-    });
-    if (type != ECH_KV_Q8) return;
-    const float *const scales = (const float *)block;
-    for (uint32_t i = 0; i < w->n_queries; i++)
-        for (uint32_t j = 0; j < ECH_KV_PAGE; j++)
-            w->s.s[i * ECH_ATTN_SPLIT + at + j] *= scales[j];
+    const size_t panel_bytes = ech_kv_k_panel_bytes(type, w->op->head_dim);
+    const uint32_t n_pages = (n + ECH_KV_PAGE - 1) / ECH_KV_PAGE;
+    for (uint32_t page = 0; page < n_pages; page += PAGES) {
+        const void *panels[ECH_MM_MAX_PANELS];
+        const uint32_t n_panels = (n_pages - page < PAGES ? n_pages - page : PAGES) * HALVES;
+        for (uint32_t i = 0; i < n_panels; i++)
+            panels[i] = page_block(w, from + (page + i / HALVES) * ECH_KV_PAGE) +
+                        ech_kv_scale_bytes(type) + i % HALVES * panel_bytes;
+        w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
+            .w = panels,
+            .n_panels = n_panels,
+            .n_parts = 1,
+            .k_part = w->op->head_dim,
+            .k_last = w->op->head_dim,
+            .x = w->s.q,
+            .x_stride = w->op->head_dim * sizeof(float),
+            .n_rows = w->n_queries,
+            .y = w->s.s + page * ECH_KV_PAGE,
+            .y_stride = ECH_ATTN_SPLIT,
+        });
+    }
 }
 
-/* o[query, d] over the n positions of one page. */
-static void weigh_page(work *const w, const uint32_t from, const uint32_t at, const uint32_t n)
+/* q8: s[query, j] times the scale of position j, of K (offset 0) or of V. */
+static void apply_scales(work *const w, const uint32_t from, const uint32_t n, const size_t offset)
 {
-    const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
-    const char *const block = page_block(w, from + at) + w->f->k_bytes;
-    if (type == ECH_KV_Q8) {
-        const float *const scales = (const float *)block;
+    if (w->f->h->kv_type != ECH_KV_Q8) return;
+    for (uint32_t at = 0; at < n; at += ECH_KV_PAGE) {
+        const float *const scales = (const float *)(page_block(w, from + at) + offset);
+        const uint32_t n_page = n - at < ECH_KV_PAGE ? n - at : ECH_KV_PAGE;
         for (uint32_t i = 0; i < w->n_queries; i++)
-            for (uint32_t j = 0; j < n; j++)
+            for (uint32_t j = 0; j < n_page; j++)
                 w->s.s[i * ECH_ATTN_SPLIT + at + j] *= scales[j];
     }
+}
+
+/* o[query, d] over n positions of a split: the pages are parts of one chain. */
+static void weigh(work *const w, const uint32_t from, const uint32_t n)
+{
+    const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
     const size_t panel_bytes = ech_kv_v_panel_bytes(type);
+    const uint32_t n_pages = (n + ECH_KV_PAGE - 1) / ECH_KV_PAGE;
     const uint32_t n_panels = w->dim_pad / ECH_PANEL;
-    for (uint32_t p = 0; p < n_panels; p += ECH_MM_MAX_PANELS)
+    for (uint32_t p = 0; p < n_panels; p += ECH_MM_MAX_PANELS) {
+        const void *panels[ECH_ATTN_SPLIT / ECH_KV_PAGE * ECH_MM_MAX_PANELS];
+        const uint32_t n_now = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS;
+        for (uint32_t page = 0; page < n_pages; page++) {
+            const char *const block = page_block(w, from + page * ECH_KV_PAGE) + w->f->k_bytes +
+                                      ech_kv_scale_bytes(type) + p * panel_bytes;
+            for (uint32_t i = 0; i < n_now; i++)
+                panels[page * n_now + i] = block + i * panel_bytes;
+        }
         w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
-            .w = block + ech_kv_scale_bytes(type) + p * panel_bytes,
-            .panel_bytes = panel_bytes,
-            .n_panels = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS,
-            .k = n,
-            .x = w->s.s + at,
+            .w = panels,
+            .n_panels = n_now,
+            .n_parts = n_pages,
+            .k_part = ECH_KV_PAGE,
+            .k_last = n - (n_pages - 1) * ECH_KV_PAGE,
+            .x = w->s.s,
             .x_stride = ECH_ATTN_SPLIT * sizeof(float),
             .n_rows = w->n_queries,
-            .accumulate = at > 0,
             .y = w->s.o + (size_t)p * ECH_PANEL,
             .y_stride = w->dim_pad,
         });
+    }
 }
 
 /* Softmax of every query's part; zeros up to the positions that the block reads together. */
@@ -162,11 +183,11 @@ static void attend(work *const w)
     const uint32_t end = position(w, w->n_queries - 1) + 1;
     for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
         const uint32_t n = end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
-        for (uint32_t at = 0; at < n; at += ECH_KV_PAGE)
-            score_page(w, from, at);
+        score(w, from, n);
+        apply_scales(w, from, n, 0);
         softmax_split(w, from, n);
-        for (uint32_t at = 0; at < n; at += ECH_KV_PAGE)
-            weigh_page(w, from, at, n - at < ECH_KV_PAGE ? n - at : ECH_KV_PAGE);
+        apply_scales(w, from, n, w->f->k_bytes);
+        weigh(w, from, n);
         for (uint32_t i = 0; i < w->n_queries; i++)
             if (visible(w, i, from) > 0) merge_query(w, i, from == 0);
     }

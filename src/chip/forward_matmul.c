@@ -180,11 +180,15 @@ static void multiply(const ech_forward *const f, const product *const p, ech_cor
         t.n_rows = p->n_rows - t.r0 < TILE_ROWS ? p->n_rows - t.r0 : TILE_ROWS;
         t.n_panels = n_panels - t.p0 < group ? n_panels - t.p0 : group;
         t.y_stride = (size_t)t.n_panels * ECH_PANEL;
+        const void *panels[ECH_MM_MAX_PANELS];
+        for (uint32_t j = 0; j < t.n_panels; j++)
+            panels[j] = f->image + p->weight->offset + (t.p0 + j) * panel_bytes;
         mm(&(ech_mm_args){
-            .w = f->image + p->weight->offset + t.p0 * panel_bytes,
-            .panel_bytes = panel_bytes,
+            .w = panels,
             .n_panels = t.n_panels,
-            .k = p->weight->cols,
+            .n_parts = 1,
+            .k_part = p->weight->cols,
+            .k_last = p->weight->cols,
             .x = x.rows + t.r0 * x.stride,
             .x_stride = x.stride,
             .n_rows = t.n_rows,

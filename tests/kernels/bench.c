@@ -31,9 +31,13 @@ static double time_ns(bench_fn *const fn, void *const arg, const int n_runs)
     return best;
 }
 
+static void *weights;
+static float *sink;
+
 typedef struct mm_bench {
     ech_mm_fn *mm;
     ech_mm_args args;
+    size_t panel_bytes;
     uint32_t n_panels; /* in all, taken ECH_MM_MAX_PANELS at a time */
     uint32_t repeats;
 } mm_bench;
@@ -44,14 +48,14 @@ static void run_mm(void *const arg)
     for (uint32_t i = 0; i < b->repeats; i++)
         for (uint32_t p = 0; p < b->n_panels; p += ECH_MM_MAX_PANELS) {
             ech_mm_args a = b->args;
-            a.w = (const char *)a.w + p * a.panel_bytes;
+            const void *panels[ECH_MM_MAX_PANELS];
+            a.w = panels;
             a.n_panels = b->n_panels - p < ECH_MM_MAX_PANELS ? b->n_panels - p : ECH_MM_MAX_PANELS;
+            for (uint32_t j = 0; j < a.n_panels; j++)
+                panels[j] = (const char *)weights + (p + j) * b->panel_bytes;
             b->mm(&a);
         }
 }
-
-static void *weights;
-static float *sink;
 
 static mm_bench make(const ech_cpu_ops *const ops, const ech_pack_type type, const ech_act_type act,
                      const uint32_t k, const uint32_t n_rows, const size_t w_bytes, char *const x)
@@ -60,15 +64,16 @@ static mm_bench make(const ech_cpu_ops *const ops, const ech_pack_type type, con
     return (mm_bench){
         .mm = ops->mm[type][act],
         .args = {
-            .w = weights,
-            .panel_bytes = panel,
-            .k = k,
+            .n_parts = 1,
+.k_part = k,
+.k_last = k,
             .x = x,
             .x_stride = (size_t)k * 4 + 64,
             .n_rows = n_rows,
             .y = sink,
             .y_stride = ECH_MM_MAX_PANELS * ECH_PANEL,
         },
+        .panel_bytes = panel,
         .n_panels = (uint32_t)(w_bytes / panel),
         .repeats = 1,
     };
@@ -91,7 +96,7 @@ static void bench_types(const level *const l, char *const x)
         mm_bench s = make(&l->ops, pairs[i].type, pairs[i].act, 2560, 1,
                           is_ref ? (size_t)1 << 20 : STREAM_BYTES, x);
         const double stream_ns = time_ns(run_mm, &s, is_ref ? 1 : 5);
-        const double stream_bytes = (double)s.n_panels * (double)s.args.panel_bytes;
+        const double stream_bytes = (double)s.n_panels * (double)s.panel_bytes;
         printf("%-12s %-12s stream %6.1f GB/s  GFLOP/s by rows:", l->name, pairs[i].name,
                stream_bytes / stream_ns);
         static const uint32_t rows[] = { 1, 2, 4, 8, 12, 16, 48 };

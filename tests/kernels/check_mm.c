@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matrix products against ref: every pair of types, panels, rows, odd and even k, unaligned
- * activations, accumulation, gaps between output rows. f32 activations: equal bits. bf16: within
+ * activations, K in parts, gaps between output rows. f32 activations: equal bits. bf16: within
  * 1e-5 of the sum of magnitudes, since CPUs add a pair in their own way. And for both: a row's bits
  * don't depend on the rows beside it.
  */
@@ -20,32 +20,40 @@ static const char *const act_names[ECH_ACT_COUNT] = { "f32", "bf16" };
 typedef struct mm_case {
     ech_pack_type type;
     ech_act_type act;
-    uint32_t n_panels, n_rows, k;
-    bool accumulate, odd;
+    uint32_t n_panels, n_rows, k, n_parts, k_part, k_last; /* k in all */
+    bool odd;
     void *w;
+    const void *panels[4 * ECH_MM_MAX_PANELS];
     char *x;
     float *start; /* of accumulation, and canaries */
     size_t w_bytes, x_bytes, x_stride, y_stride, y_bytes;
 } mm_case;
 
+static void fill_panel(const mm_case *const c, char *const at, const uint32_t k)
+{
+    const uint32_t k_pad = c->type == ECH_PACK_BF16 ? (k + 1) / 2 * 2 : k;
+    for (size_t i = 0; i < (size_t)k_pad * ECH_PANEL; i++) {
+        const float v = draw_f32(c->odd);
+        if (c->type == ECH_PACK_F32) ((float *)at)[i] = v;
+        if (c->type == ECH_PACK_F16) ((uint16_t *)at)[i] = ech_f16_from_f32(v);
+        if (c->type == ECH_PACK_BF16) ((uint16_t *)at)[i] = ech_bf16_from_f32(v);
+        if (c->type == ECH_PACK_S8) ((int8_t *)at)[i] = (int8_t)draw();
+    }
+    /* The padding of an odd k is zero, as the image promises. */
+    for (uint32_t i = 0; i < ECH_PANEL && k_pad != k; i++)
+        ((uint16_t *)at)[((size_t)(k / 2) * ECH_PANEL + i) * 2 + 1] = 0;
+}
+
+/* Panels lie in memory in another order than the kernel takes them. */
 static void fill_weights(mm_case *const c)
 {
-    const uint32_t k_pad = c->type == ECH_PACK_BF16 ? (c->k + 1) / 2 * 2 : c->k;
-    const size_t panel = ech_panel_bytes(c->type, c->k);
-    for (uint32_t p = 0; p < c->n_panels; p++)
-        for (size_t i = 0; i < (size_t)k_pad * ECH_PANEL; i++) {
-            char *const at = (char *)c->w + p * panel;
-            const float v = draw_f32(c->odd);
-            if (c->type == ECH_PACK_F32) ((float *)at)[i] = v;
-            if (c->type == ECH_PACK_F16) ((uint16_t *)at)[i] = ech_f16_from_f32(v);
-            if (c->type == ECH_PACK_BF16) ((uint16_t *)at)[i] = ech_bf16_from_f32(v);
-            if (c->type == ECH_PACK_S8) ((int8_t *)at)[i] = (int8_t)draw();
-        }
-    /* The padding of an odd k is zero, as the image promises. */
-    for (uint32_t p = 0; p < c->n_panels && k_pad != c->k; p++)
-        for (uint32_t i = 0; i < ECH_PANEL; i++)
-            ((uint16_t *)((char *)c->w + p * panel))[((size_t)(c->k / 2) * ECH_PANEL + i) * 2 + 1] =
-                0;
+    const size_t panel = ech_panel_bytes(c->type, c->k_part);
+    const uint32_t n = c->n_panels * c->n_parts;
+    for (uint32_t i = 0; i < n; i++) {
+        char *const at = (char *)c->w + (n - 1 - i) * panel;
+        fill_panel(c, at, i / c->n_panels == c->n_parts - 1 ? c->k_last : c->k_part);
+        c->panels[i] = at;
+    }
 }
 
 static void fill_activations(mm_case *const c)
@@ -62,7 +70,8 @@ static void fill_activations(mm_case *const c)
 
 static void open_case(mm_case *const c)
 {
-    c->w_bytes = c->n_panels * ech_panel_bytes(c->type, c->k);
+    c->k = (c->n_parts - 1) * c->k_part + c->k_last;
+    c->w_bytes = c->n_panels * c->n_parts * ech_panel_bytes(c->type, c->k_part);
     /* Odd multiples of 4: rows are aligned to nothing more. */
     c->x_stride = (c->k + 1) / 2 * 4 * (c->act == ECH_ACT_F32 ? 2 : 1) + (draw() % 2) * 4;
     c->x_bytes = c->n_rows * c->x_stride;
@@ -89,14 +98,14 @@ static void run(const mm_case *const c, const ech_cpu_ops *const ops, float *con
                 const uint32_t r, const uint32_t n)
 {
     ops->mm[c->type][c->act](&(ech_mm_args){
-        .w = c->w,
-        .panel_bytes = ech_panel_bytes(c->type, c->k),
+        .w = c->panels,
         .n_panels = c->n_panels,
-        .k = c->k,
+        .n_parts = c->n_parts,
+        .k_part = c->k_part,
+        .k_last = c->k_last,
         .x = c->x + r * c->x_stride,
         .x_stride = c->x_stride,
         .n_rows = n,
-        .accumulate = c->accumulate,
         .y = y + r * c->y_stride,
         .y_stride = c->y_stride,
     });
@@ -117,10 +126,10 @@ static void compare(const level *const l, const mm_case *const c, const float *c
         const bool in_gap = i % c->y_stride >= c->y_stride - GAP;
         if (in_gap ? got[i] == CANARY : close_enough(c, got[i], want[i])) continue;
         report(l->name, "mm",
-               "%s x %s, %u panels, %u rows, k %u, accumulate %d: row %zu column %zu "
+               "%s x %s, %u panels, %u rows, k %u in %u parts: row %zu column %zu "
                "is %.9g, expected %.9g",
                ech_pack_type_name(c->type), act_names[c->act], c->n_panels, c->n_rows, c->k,
-               c->accumulate, i / c->y_stride, i % c->y_stride, (double)got[i], (double)want[i]);
+               c->n_parts, i / c->y_stride, i % c->y_stride, (double)got[i], (double)want[i]);
         return;
     }
 }
@@ -163,10 +172,11 @@ void check_mm(const level *const l)
                         .act = (ech_act_type)act,
                         .n_panels = panels,
                         .n_rows = rows,
-                        .k = ks[draw() % (sizeof(ks) / sizeof(ks[0]))],
-                        .accumulate = draw() % 2 == 0,
+                        .n_parts = draw() % 2 == 0 ? 1 : 1 + (uint32_t)(draw() % 4),
+                        .k_last = ks[draw() % (sizeof(ks) / sizeof(ks[0]))],
                         .odd = draw() % 4 == 0,
                     };
+                    c.k_part = c.n_parts == 1 ? c.k_last : (c.k_last + 1) / 2 * 2;
                     check_case(l, &c);
                 }
         }

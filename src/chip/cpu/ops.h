@@ -6,9 +6,9 @@
  *
  * Order of accumulation, the same for every number of rows and panels and every tile:
  *
- *   mm, act f32   one chain per output: acc = fma(w[k], x[k], acc), k = 0, 1, 2, …; the chain
- *                 starts at 0, or at y when `accumulate` is set. Weights are widened exactly. With
- *                 round to nearest even and no flushing this gives equal bits on every CPU.
+ *   mm, act f32   one chain per output: acc = fma(w[k], x[k], acc), k = 0, 1, 2, …, from 0.
+ *                 Weights are widened exactly. With round to nearest even and no flushing this
+ *                 gives equal bits on every CPU.
  *   mm, act bf16  one chain over pairs, k = 0, 2, 4, …, each pair as the CPU's vdpbf16ps adds it
  *                 (odd k first, then even, denormals flushed); elsewhere two fma in that order.
  *   sums          16 lanes, lane i takes elements i, i+16, …; then lanes i and i+8, i+4, i+2, i+1
@@ -33,18 +33,23 @@ typedef enum ech_act_type {
     ECH_ACT_COUNT,
 } ech_act_type;
 
-/* y[r, p * 16 + i] = sum over k of w[p][k][i] * x[r, k] */
+/*
+ * y[r, p * 16 + i] = sum over k of w[p][k][i] * x[r, k]
+ *
+ * K may come in parts that lie apart (pages of values): part 0 holds k = 0 … k_part-1, and so on;
+ * the last part may be shorter. The chain runs through all of them.
+ */
 typedef struct ech_mm_args {
-    const void *w;      // n_panels panels, each [k][16] of the kernel's pack type
-    size_t panel_bytes; // from one panel to the next
-    uint32_t n_panels;  // 1 … ECH_MM_MAX_PANELS
-    uint32_t k;
-    const void *x;   // [n_rows, k]
-    size_t x_stride; // bytes from row to row
-    uint32_t n_rows; // any
-    bool accumulate;
-    float *y;        // [n_rows, n_panels * 16]
-    size_t y_stride; // floats from row to row
+    const void *const *w; // [n_parts, n_panels] panels, each [k][16] of the kernel's pack type
+    uint32_t n_panels;    // 1 … ECH_MM_MAX_PANELS
+    uint32_t n_parts;     // >= 1
+    uint32_t k_part;      /* columns of a part; even where there are several */
+    uint32_t k_last;      /* columns of the last part, 1 … k_part */
+    const void *x;        // [n_rows, k]
+    size_t x_stride;      /* bytes from row to row */
+    uint32_t n_rows;      /* any */
+    float *y;             // [n_rows, n_panels * 16]
+    size_t y_stride;      /* floats from row to row */
 } ech_mm_args;
 
 #define ECH_MM_MAX_PANELS 8

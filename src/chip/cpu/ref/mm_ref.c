@@ -39,24 +39,35 @@ static inline const float *row_f32(const ech_mm_args *const a, const uint32_t r)
     return (const float *)((const char *)a->x + r * a->x_stride);
 }
 
-/* k runs outside rows, so that a weight is widened once for all of them. */
+static inline uint32_t part_size(const ech_mm_args *const a, const uint32_t part)
+{
+    return part == a->n_parts - 1 ? a->k_last : a->k_part;
+}
+
+/* One part of one panel. k runs outside rows, so that a weight is widened once for all of them. */
+static inline void mm_part(const ech_mm_args *const a, widen_fn *const widen, const uint32_t part,
+                           const uint32_t p)
+{
+    const void *const panel = a->w[part * a->n_panels + p];
+    float *const y = a->y + (size_t)p * ECH_PANEL;
+    for (uint32_t k = 0; k < part_size(a, part); k++)
+        for (uint32_t i = 0; i < ECH_PANEL; i++) {
+            const float w = widen(panel, k, i);
+            for (uint32_t r = 0; r < a->n_rows; r++) {
+                float *const acc = &y[r * a->y_stride + i];
+                *acc = fmaf(w, row_f32(a, r)[part * a->k_part + k], *acc);
+            }
+        }
+}
+
 static inline void mm_f32(const ech_mm_args *const a, widen_fn *const widen)
 {
-    for (uint32_t p = 0; p < a->n_panels; p++) {
-        const char *const panel = (const char *)a->w + p * a->panel_bytes;
-        float *const y = a->y + (size_t)p * ECH_PANEL;
-        for (uint32_t r = 0; r < a->n_rows && !a->accumulate; r++)
-            for (uint32_t i = 0; i < ECH_PANEL; i++)
-                y[r * a->y_stride + i] = 0.0f;
-        for (uint32_t k = 0; k < a->k; k++)
-            for (uint32_t i = 0; i < ECH_PANEL; i++) {
-                const float w = widen(panel, k, i);
-                for (uint32_t r = 0; r < a->n_rows; r++) {
-                    float *const acc = &y[r * a->y_stride + i];
-                    *acc = fmaf(w, row_f32(a, r)[k], *acc);
-                }
-            }
-    }
+    for (uint32_t r = 0; r < a->n_rows; r++)
+        for (uint32_t i = 0; i < a->n_panels * ECH_PANEL; i++)
+            a->y[r * a->y_stride + i] = 0.0f;
+    for (uint32_t p = 0; p < a->n_panels; p++)
+        for (uint32_t part = 0; part < a->n_parts; part++)
+            mm_part(a, widen, part, p);
 }
 
 void ech_k_mm_f32_f32_ref(const ech_mm_args *const a)
@@ -88,18 +99,16 @@ static float dot_pair(const float acc, const uint16_t *const w, const uint16_t *
 
 void ech_k_mm_bf16_bf16_ref(const ech_mm_args *const a)
 {
-    const uint32_t n_pairs = (a->k + 1) / 2;
-    for (uint32_t p = 0; p < a->n_panels; p++) {
-        const uint16_t *const w = (const uint16_t *)((const char *)a->w + p * a->panel_bytes);
-        for (uint32_t r = 0; r < a->n_rows; r++) {
-            const uint16_t *const x = (const uint16_t *)((const char *)a->x + r * a->x_stride);
-            float *const y = a->y + r * a->y_stride + (size_t)p * ECH_PANEL;
+    for (uint32_t p = 0; p < a->n_panels; p++)
+        for (uint32_t r = 0; r < a->n_rows; r++)
             for (uint32_t i = 0; i < ECH_PANEL; i++) {
-                float acc = a->accumulate ? y[i] : 0.0f;
-                for (uint32_t k = 0; k < n_pairs; k++)
-                    acc = dot_pair(acc, w + ((size_t)k * ECH_PANEL + i) * 2, x + (size_t)k * 2);
-                y[i] = acc;
+                const uint16_t *x = (const uint16_t *)((const char *)a->x + r * a->x_stride);
+                float acc = 0.0f;
+                for (uint32_t part = 0; part < a->n_parts; part++, x += a->k_part) {
+                    const uint16_t *const w = a->w[part * a->n_panels + p];
+                    for (uint32_t k = 0; k < (part_size(a, part) + 1) / 2; k++)
+                        acc = dot_pair(acc, w + ((size_t)k * ECH_PANEL + i) * 2, x + (size_t)k * 2);
+                }
+                a->y[r * a->y_stride + (size_t)p * ECH_PANEL + i] = acc;
             }
-        }
-    }
 }

@@ -21,13 +21,11 @@
 #define MAX_P 8 /* halves: two to a panel */
 #define MAX_R 6
 
-ALWAYS_INLINE void load_acc(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
-                            const uint32_t n_panels, const uint32_t n_rows,
+ALWAYS_INLINE void zero_acc(const uint32_t n_panels, const uint32_t n_rows,
                             __m256 acc[MAX_P][MAX_R])
 {
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
-        acc[i][j] = a->accumulate ? _mm256_loadu_ps(output_at(a, p + i / 2, r + j) + i % 2 * 8)
-                                  : _mm256_setzero_ps();
+        acc[i][j] = _mm256_setzero_ps();
 }
 
 ALWAYS_INLINE void store_acc(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
@@ -74,13 +72,15 @@ ALWAYS_INLINE __m256 widen_s8(const char *const panel, const uint32_t k, const u
         const float *x[MAX_R];                                                                     \
         const char *panel[MAX_P];                                                                  \
         take_rows(a, r, n_rows, x);                                                                \
-        take_panels(a, p, n_panels, panel);                                                        \
-        load_acc(a, p, r, n_panels, n_rows, acc);                                                  \
-        const uint32_t n = a->k;                                                                   \
-        for (uint32_t k = 0; k < n; k++) {                                                         \
-            UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =                              \
-                widen(panel_at(a, p + i / 2), k, i % 2);                                           \
-            step(x, k, n_panels, n_rows, w, acc);                                                  \
+        zero_acc(n_panels, n_rows, acc);                                                           \
+        for (uint32_t part = 0; part < a->n_parts; part++) {                                       \
+            const uint32_t n = take_panels(a, part, p, n_panels, panel);                           \
+            for (uint32_t k = 0; k < n; k++) {                                                     \
+                UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =                          \
+                    widen(panel[i / 2], k, i % 2);                                                 \
+                step(x, k, n_panels, n_rows, w, acc);                                              \
+            }                                                                                      \
+            advance_rows(n, n_rows, x);                                                            \
         }                                                                                          \
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
     }
@@ -118,16 +118,11 @@ ALWAYS_INLINE __m256 odd_of(const __m256i w)
  * The pair is loaded twice rather than kept: with 12 accumulators there are four registers for
  * weights and activation.
  */
-ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
-                             const uint32_t n_panels, const uint32_t n_rows)
+ALWAYS_INLINE void part_bf16(const char *const *const panel, const float *const *const x,
+                             const uint32_t n, const uint32_t n_panels, const uint32_t n_rows,
+                             __m256 acc[MAX_P][MAX_R])
 {
-    __m256 acc[MAX_P][MAX_R], w[MAX_P];
-    const float *x[MAX_R];
-    const char *panel[MAX_P];
-    take_rows(a, r, n_rows, x);
-    take_panels(a, p, n_panels, panel);
-    load_acc(a, p, r, n_panels, n_rows, acc);
-    const uint32_t n = a->k;
+    __m256 w[MAX_P];
     uint32_t k = 0;
     for (; k + 2 <= n; k += 2) {
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
@@ -142,38 +137,52 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
             even_of(pairs_at(panel[i / 2], k, i % 2));
         step(x, k, n_panels, n_rows, w, acc);
     }
-    store_acc(a, p, r, n_panels, n_rows, acc);
 }
 
 /* bf16 activations, emulated as ref does it: the odd k of a pair first. */
-ALWAYS_INLINE void tile_bf16_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
-                                  const uint32_t n_panels, const uint32_t n_rows)
+ALWAYS_INLINE void part_bf16_bf16(const char *const *const panel, const float *const *const x,
+                                  const uint32_t n, const uint32_t n_panels, const uint32_t n_rows,
+                                  __m256 acc[MAX_P][MAX_R])
 {
-    __m256 acc[MAX_P][MAX_R], w[MAX_P];
-    const float *x[MAX_R];
-    const char *panel[MAX_P];
-    take_rows(a, r, n_rows, x);
-    take_panels(a, p, n_panels, panel);
-    load_acc(a, p, r, n_panels, n_rows, acc);
-    const uint32_t n_pairs = (a->k + 1) / 2;
-    for (uint32_t k = 0; k < n_pairs; k++)
+    __m256 w[MAX_P];
+    for (uint32_t k = 0; k < n; k += 2)
         UNROLL for (int odd = 1; odd >= 0; odd--)
         {
             UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
             {
-                const __m256i pair = pairs_at(panel[i / 2], 2 * k, i % 2);
+                const __m256i pair = pairs_at(panel[i / 2], k, i % 2);
                 w[i] = odd ? odd_of(pair) : even_of(pair);
             }
             UNROLL for (uint32_t j = 0; j < n_rows; j++)
             {
-                const __m256i pair = _mm256_castps_si256(_mm256_broadcast_ss(x[j] + k));
+                const __m256i pair = _mm256_castps_si256(_mm256_broadcast_ss(x[j] + k / 2));
                 const __m256 xj = odd ? odd_of(pair) : even_of(pair);
                 UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) acc[i][j] =
                     _mm256_fmadd_ps(w[i], xj, acc[i][j]);
             }
         }
-    store_acc(a, p, r, n_panels, n_rows, acc);
 }
+
+/* floats: what n columns of a row take. */
+#define TILE_PARTS(name, do_part, floats)                                                          \
+    ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
+                            const uint32_t n_panels, const uint32_t n_rows)                        \
+    {                                                                                              \
+        __m256 acc[MAX_P][MAX_R];                                                                  \
+        const float *x[MAX_R];                                                                     \
+        const char *panel[MAX_P];                                                                  \
+        take_rows(a, r, n_rows, x);                                                                \
+        zero_acc(n_panels, n_rows, acc);                                                           \
+        for (uint32_t part = 0; part < a->n_parts; part++) {                                       \
+            const uint32_t n = take_panels(a, part, p, n_panels, panel);                           \
+            do_part(panel, x, n, n_panels, n_rows, acc);                                           \
+            advance_rows(floats, n_rows, x);                                                       \
+        }                                                                                          \
+        store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
+    }
+
+TILE_PARTS(tile_bf16, part_bf16, n)
+TILE_PARTS(tile_bf16_bf16, part_bf16_bf16, n / 2)
 
 MM_KERNEL(ech_k_mm_f32_f32_avx2, tile_f32)
 MM_KERNEL(ech_k_mm_f16_f32_avx2, tile_f16)

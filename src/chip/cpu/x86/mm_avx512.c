@@ -28,13 +28,11 @@
 #define MAX_P 8
 #define MAX_R 12
 
-ALWAYS_INLINE void load_acc(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
-                            const uint32_t n_panels, const uint32_t n_rows,
+ALWAYS_INLINE void zero_acc(const uint32_t n_panels, const uint32_t n_rows,
                             __m512 acc[MAX_P][MAX_R])
 {
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
-        acc[i][j] =
-            a->accumulate ? _mm512_loadu_ps(output_at(a, p + i, r + j)) : _mm512_setzero_ps();
+        acc[i][j] = _mm512_setzero_ps();
 }
 
 ALWAYS_INLINE void store_acc(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
@@ -82,12 +80,14 @@ ALWAYS_INLINE __m512 widen_s8(const char *const panel, const uint32_t k)
         const float *x[MAX_R];                                                                     \
         const char *panel[MAX_P];                                                                  \
         take_rows(a, r, n_rows, x);                                                                \
-        take_panels(a, p, n_panels, panel);                                                        \
-        load_acc(a, p, r, n_panels, n_rows, acc);                                                  \
-        const uint32_t n = a->k;                                                                   \
-        for (uint32_t k = 0; k < n; k++) {                                                         \
-            UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = widen(panel[i], k);              \
-            step(x, k, n_panels, n_rows, w, acc);                                                  \
+        zero_acc(n_panels, n_rows, acc);                                                           \
+        for (uint32_t part = 0; part < a->n_parts; part++) {                                       \
+            const uint32_t n = take_panels(a, part, p, n_panels, panel);                           \
+            for (uint32_t k = 0; k < n; k++) {                                                     \
+                UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = widen(panel[i], k);          \
+                step(x, k, n_panels, n_rows, w, acc);                                              \
+            }                                                                                      \
+            advance_rows(n, n_rows, x);                                                            \
         }                                                                                          \
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
     }
@@ -97,17 +97,12 @@ TILE(tile_f16, widen_f16)
 TILE(tile_s8, widen_s8)
 
 /* bf16: one load has two k of 16 rows; the even one is shifted up, the odd one masked. */
-ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
-                             const uint32_t n_panels, const uint32_t n_rows)
+ALWAYS_INLINE void part_bf16(const char *const *const panel, const float *const *const x,
+                             const uint32_t n, const uint32_t n_panels, const uint32_t n_rows,
+                             __m512 acc[MAX_P][MAX_R])
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
-    __m512 acc[MAX_P][MAX_R], even[MAX_P], odd[MAX_P];
-    const float *x[MAX_R];
-    const char *panel[MAX_P];
-    take_rows(a, r, n_rows, x);
-    take_panels(a, p, n_panels, panel);
-    load_acc(a, p, r, n_panels, n_rows, acc);
-    const uint32_t n = a->k;
+    __m512 even[MAX_P], odd[MAX_P];
     uint32_t k = 0;
     for (; k + 2 <= n; k += 2) {
         UNROLL for (uint32_t i = 0; i < n_panels; i++)
@@ -123,6 +118,21 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
         UNROLL for (uint32_t i = 0; i < n_panels; i++) even[i] = _mm512_castsi512_ps(
             _mm512_slli_epi32(_mm512_load_si512(panel[i] + (size_t)k * 32), 16));
         step(x, k, n_panels, n_rows, even, acc);
+    }
+}
+
+ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const uint32_t r,
+                             const uint32_t n_panels, const uint32_t n_rows)
+{
+    __m512 acc[MAX_P][MAX_R];
+    const float *x[MAX_R];
+    const char *panel[MAX_P];
+    take_rows(a, r, n_rows, x);
+    zero_acc(n_panels, n_rows, acc);
+    for (uint32_t part = 0; part < a->n_parts; part++) {
+        const uint32_t n = take_panels(a, part, p, n_panels, panel);
+        part_bf16(panel, x, n, n_panels, n_rows, acc);
+        advance_rows(n, n_rows, x);
     }
     store_acc(a, p, r, n_panels, n_rows, acc);
 }

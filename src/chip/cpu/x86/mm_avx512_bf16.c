@@ -36,20 +36,21 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
     const float *x[MAX_R]; /* pairs of bf16, read as words */
     const char *panel[MAX_P];
     take_rows(a, r, n_rows, x);
-    take_panels(a, p, n_panels, panel);
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
-        acc[i][j] =
-            a->accumulate ? _mm512_loadu_ps(output_at(a, p + i, r + j)) : _mm512_setzero_ps();
-    const uint32_t n_pairs = (a->k + 1) / 2;
-    for (uint32_t k = 0; k < n_pairs; k++) {
-        UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
-            _mm512_load_si512(panel[i] + (size_t)k * 64);
-        UNROLL for (uint32_t j = 0; j < n_rows; j++)
-        {
-            const __m512 xj = _mm512_set1_ps(x[j][k]);
-            UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] =
-                _mm512_dpbf16_ps(acc[i][j], (__m512bh)w[i], (__m512bh)xj);
+        acc[i][j] = _mm512_setzero_ps();
+    for (uint32_t part = 0; part < a->n_parts; part++) {
+        const uint32_t n_pairs = (take_panels(a, part, p, n_panels, panel) + 1) / 2;
+        for (uint32_t k = 0; k < n_pairs; k++) {
+            UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
+                _mm512_load_si512(panel[i] + (size_t)k * 64);
+            UNROLL for (uint32_t j = 0; j < n_rows; j++)
+            {
+                const __m512 xj = _mm512_set1_ps(x[j][k]);
+                UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] =
+                    _mm512_dpbf16_ps(acc[i][j], (__m512bh)w[i], (__m512bh)xj);
+            }
         }
+        advance_rows(n_pairs, n_rows, x);
     }
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         _mm512_storeu_ps(output_at(a, p + i, r + j), acc[i][j]);

@@ -34,11 +34,6 @@ ALWAYS_INLINE const float *row_f32(const ech_mm_args *const a, const uint32_t r)
     return (const float *)((const char *)a->x + r * a->x_stride);
 }
 
-ALWAYS_INLINE const char *panel_at(const ech_mm_args *const a, const uint32_t p)
-{
-    return (const char *)a->w + p * a->panel_bytes;
-}
-
 ALWAYS_INLINE float *output_at(const ech_mm_args *const a, const uint32_t p, const uint32_t r)
 {
     return a->y + r * a->y_stride + (size_t)p * ECH_PANEL;
@@ -60,10 +55,18 @@ ALWAYS_INLINE void take_rows(const ech_mm_args *const a, const uint32_t r, const
     UNROLL for (uint32_t j = 0; j < n_rows; j++) x[j] = keep(row_f32(a, r + j));
 }
 
-ALWAYS_INLINE void take_panels(const ech_mm_args *const a, const uint32_t p,
-                               const uint32_t n_panels, const char **const w)
+/* The panels of one part; returns its number of columns. */
+ALWAYS_INLINE uint32_t take_panels(const ech_mm_args *const a, const uint32_t part,
+                                   const uint32_t p, const uint32_t n_panels, const char **const w)
 {
-    UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = keep(panel_at(a, p + i));
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = keep(a->w[part * a->n_panels + p + i]);
+    return part == a->n_parts - 1 ? a->k_last : a->k_part;
+}
+
+/* From a part's columns of the rows to the next part's: n floats on. */
+ALWAYS_INLINE void advance_rows(const uint32_t n, const uint32_t n_rows, const float **const x)
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) x[j] += n;
 }
 
 /* n_rows constant: all panels of the call, in groups that shrink at the end. */

@@ -14,7 +14,8 @@
 /* Lanes 0 … n-1. */
 static inline __mmask16 mask_of(const uint32_t n)
 {
-    return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+    const uint32_t all = 0xffff;
+    return (__mmask16)(n >= LANES ? all : all & ~(all << n));
 }
 
 static inline float fold(const __m512 v)
