@@ -76,11 +76,11 @@ ECH_API void ech_template_destroy(ech_template **t);
  * The limits bound what a hostile template or conversation can cost.
  */
 typedef struct ech_template_options {
-    size_t struct_size;    /* sizeof(ech_template_options), filled by _default() */
-    uint64_t max_steps;    /* nodes evaluated, plus long operations by their size; 20 million */
-    size_t max_memory;     /* bytes of values alive or dead in one rendering; 256 MiB */
-    size_t max_output;     /* bytes of rendered text; 32 MiB */
-    uint32_t max_depth;    /* nesting of expressions, statements and calls together; 400 */
+    size_t struct_size; /* sizeof(ech_template_options), filled by _default() */
+    uint64_t max_steps; /* nodes evaluated, plus long operations by their size; 20 million */
+    size_t max_memory;  /* bytes of values alive or dead in one rendering; 256 MiB */
+    size_t max_output;  /* bytes of rendered text; 32 MiB */
+    uint32_t max_depth; /* nesting of expressions, statements and calls together; 400 */
     /*
      * What strftime_now sees: local time as "2026-01-02T03:04:05", or NULL for the machine's clock
      * and time zone.
@@ -102,19 +102,19 @@ ECH_API void ech_template_options_default(ech_template_options *opts);
  * to neighbour in origin, and add up to len: they are what ech_tokenizer_encode_spans() takes.
  */
 typedef struct ech_rendered {
-    char *text;        /* UTF-8, followed by a zero byte that len does not count */
+    char *text; /* UTF-8, followed by a zero byte that len does not count */
     size_t len;
-    ech_span *spans;   /* [n_spans]; NULL when the text is empty */
+    ech_span *spans; /* [n_spans]; NULL when the text is empty */
     size_t n_spans;
 } ech_rendered;
 
 /**
  * Renders with the variables in args[0..args_len), a JSON object: {"messages": [...],
- * "tools": [...] or null, "documents": ..., "add_generation_prompt": true, "bos_token": "<s>", ...}.
- * Nothing is added: a name that is absent is undefined, as in Jinja.
- * The JSON is read as Python's json.loads does, but strictly: no NaN, no lone surrogates, 200
- * levels of nesting. Of a repeated key the last value counts. An integer beyond 64 bits can be
- * printed but not computed with.
+ * "tools": [...] or null, "documents": ..., "add_generation_prompt": true, "bos_token": "<s>",
+ * ...}. Nothing is added: a name that is absent is undefined, as in Jinja. The JSON is read as
+ * Python's json.loads does, but strictly: no NaN, no lone surrogates, 200 levels of nesting. Of a
+ * repeated key the last value counts. An integer beyond 64 bits can be printed but not computed
+ * with.
  *
  * opts may be NULL for the defaults.
  *

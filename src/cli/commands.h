@@ -11,6 +11,7 @@
 #define ECH_COMMAND_MAP(X)                                                                         \
     X(bench)                                                                                       \
     X(inspect)                                                                                     \
+    X(template)                                                                                     \
     X(tokenize)                                                                                    \
     X(version)                                                                                     \
     X(help)

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Python's operators. Integers that would leave 64 bits are an error, never a wrong number. What
+ * comes of data is data: a sum is data when either side is.
+ */
+#include <math.h>
+
+#include "src/text/template_builtin.h"
+
+static ech_status overflow(ech_tvm *const vm)
+{
+    return ech_tvm_raise(vm, "integer result does not fit 64 bits");
+}
+
+static ech_status unsupported(ech_tvm *const vm, const char *const op, const ech_tval a,
+                              const ech_tval b)
+{
+    if (a.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(vm, a.as.undef);
+    if (b.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(vm, b.as.undef);
+    if (a.kind == ECH_T_BIGINT || b.kind == ECH_T_BIGINT) return overflow(vm);
+    if (a.kind == ECH_T_STR && strcmp(op, "+") == 0) {
+        return ech_tvm_raise(vm, "can only concatenate str (not \"%s\") to str", ech_tv_type(b));
+    }
+    return ech_tvm_raise(vm, "unsupported operand type(s) for %s: '%s' and '%s'", op,
+                         ech_tv_type(a), ech_tv_type(b));
+}
+
+/* ---- repetition and concatenation ---- */
+
+static ech_status repeat_count(ech_tvm *const vm, const ech_tval n, const size_t len,
+                               size_t *const ret)
+{
+    const int64_t times = ech_tv_as_int(n);
+    *ret = times < 0 ? 0 : (size_t)times;
+    if (len > 0 && *ret > (size_t)1 << 40) return ech_tvm_no_memory(vm);
+    return ECH_OK;
+}
+
+static ech_status repeat_str(ech_tvm *const vm, const ech_tstr *const s, const ech_tval n,
+                             ech_tval *const ret)
+{
+    size_t times;
+    ech_tbuild b = { .vm = vm };
+    ECH_TRY(repeat_count(vm, n, s->len, &times));
+    for (size_t i = 0; i < times && s->len > 0; i++) {
+        ECH_TRY(ech_tvm_charge(vm, 1));
+        ECH_TRY(ech_tbuild_str(&b, s));
+    }
+    ECH_TRY(ech_tbuild_done(&b, ret));
+    ret->as.str->is_markup = s->is_markup;
+    return ECH_OK;
+}
+
+static ech_status repeat_seq(ech_tvm *const vm, const ech_tval seq, const ech_tval n,
+                             ech_tval *const ret)
+{
+    size_t times;
+    ech_tseq *out;
+    ECH_TRY(repeat_count(vm, n, seq.as.seq->n, &times));
+    ECH_TRY(ech_tseq_new(vm, 0, &out));
+    for (size_t i = 0; i < times && seq.as.seq->n > 0; i++) {
+        ECH_TRY(ech_tvm_charge(vm, seq.as.seq->n));
+        for (size_t k = 0; k < seq.as.seq->n; k++) {
+            ECH_TRY(ech_tseq_push(vm, out, seq.as.seq->items[k]));
+        }
+    }
+    *ret = ech_tv_seq((ech_tkind)seq.kind, out);
+    ret->is_data = seq.is_data;
+    return ECH_OK;
+}
+
+static ech_status add_seqs(ech_tvm *const vm, const ech_tval a, const ech_tval b,
+                           ech_tval *const ret)
+{
+    ech_tseq *out;
+    const size_t n = a.as.seq->n, m = b.as.seq->n;
+    ECH_TRY(ech_tvm_charge(vm, (n + m) / 4));
+    ECH_TRY(ech_tseq_new(vm, n + m, &out));
+    if (n > 0) memcpy(out->items, a.as.seq->items, n * sizeof *out->items);
+    if (m > 0) memcpy(out->items + n, b.as.seq->items, m * sizeof *out->items);
+    out->n = n + m;
+    *ret = ech_tv_seq((ech_tkind)a.kind, out);
+    ret->is_data = a.is_data || b.is_data;
+    return ECH_OK;
+}
+
+/* Markup escapes what it is joined with, whichever side it stands on. */
+static ech_status add_strs(ech_tvm *const vm, ech_tval a, ech_tval b, ech_tval *const ret)
+{
+    const bool markup = a.as.str->is_markup || b.as.str->is_markup;
+    if (markup) {
+        ECH_TRY(ech_tv_escape(vm, a, &a));
+        ECH_TRY(ech_tv_escape(vm, b, &b));
+    }
+    ECH_TRY(ech_tstr_concat(vm, a.as.str, b.as.str, ret));
+    ret->as.str->is_markup = markup;
+    return ECH_OK;
+}
+
+/* ---- numbers ---- */
+
+static ech_status int_power(ech_tvm *const vm, int64_t base, int64_t exp, ech_tval *const ret)
+{
+    if (exp < 0) {
+        if (base == 0) return ech_tvm_raise(vm, "0.0 cannot be raised to a negative power");
+        *ret = ech_tv_float(pow((double)base, (double)exp));
+        return ECH_OK;
+    }
+    int64_t result = 1;
+    while (exp > 0) {
+        if ((exp & 1) != 0 && __builtin_mul_overflow(result, base, &result)) return overflow(vm);
+        exp >>= 1;
+        if (exp > 0 && __builtin_mul_overflow(base, base, &base)) return overflow(vm);
+    }
+    *ret = ech_tv_int(result);
+    return ECH_OK;
+}
+
+static ech_status int_op(ech_tvm *const vm, const ech_top op, const int64_t a, const int64_t b,
+                         ech_tval *const ret)
+{
+    int64_t r = 0;
+    switch (op) {
+    case ECH_OP_ADD:
+        if (__builtin_add_overflow(a, b, &r)) return overflow(vm);
+        break;
+    case ECH_OP_SUB:
+        if (__builtin_sub_overflow(a, b, &r)) return overflow(vm);
+        break;
+    case ECH_OP_MUL:
+        if (__builtin_mul_overflow(a, b, &r)) return overflow(vm);
+        break;
+    case ECH_OP_DIV:
+        if (b == 0) return ech_tvm_raise(vm, "division by zero");
+        *ret = ech_tv_float((double)a / (double)b);
+        return ECH_OK;
+    case ECH_OP_FLOORDIV:
+    case ECH_OP_MOD:
+        if (b == 0) return ech_tvm_raise(vm, "integer division or modulo by zero");
+        if (b == -1) {
+            if (op == ECH_OP_FLOORDIV && __builtin_sub_overflow(0, a, &r)) return overflow(vm);
+            break;
+        }
+        r = op == ECH_OP_MOD ? a % b : a / b;
+        /* C rounds to zero, Python down. */
+        if (a % b != 0 && (a % b < 0) != (b < 0)) r += op == ECH_OP_MOD ? b : -1;
+        break;
+    default:
+        return int_power(vm, a, b, ret);
+    }
+    *ret = ech_tv_int(r);
+    return ECH_OK;
+}
+
+static double float_mod(const double a, const double b)
+{
+    const double m = fmod(a, b);
+    if (m == 0) return copysign(0.0, b);
+    return (m < 0) != (b < 0) ? m + b : m;
+}
+
+static double float_floordiv(const double a, const double b)
+{
+    const double mod = fmod(a, b);
+    double div = (a - mod) / b;
+    if (mod != 0 && (b < 0) != (mod < 0)) div -= 1.0;
+    if (div == 0) return copysign(0.0, a / b);
+    const double down = floor(div);
+    return div - down > 0.5 ? down + 1.0 : down;
+}
+
+static ech_status float_power(ech_tvm *const vm, const double a, const double b,
+                              ech_tval *const ret)
+{
+    if (a == 0 && b < 0) return ech_tvm_raise(vm, "0.0 cannot be raised to a negative power");
+    if (a < 0 && b != floor(b) && isfinite(b))
+        return ech_tvm_fail(vm, ECH_EUNSUPPORTED, "complex numbers are not supported");
+    const double r = pow(a, b);
+    if (isinf(r) && isfinite(a) && isfinite(b))
+        return ech_tvm_raise(vm, "numerical result out of range");
+    *ret = ech_tv_float(r);
+    return ECH_OK;
+}
+
+static ech_status float_op(ech_tvm *const vm, const ech_top op, const double a, const double b,
+                           ech_tval *const ret)
+{
+    if (b == 0 && (op == ECH_OP_DIV || op == ECH_OP_FLOORDIV || op == ECH_OP_MOD)) {
+        return ech_tvm_raise(vm, "float division by zero");
+    }
+    switch (op) {
+    case ECH_OP_ADD:
+        *ret = ech_tv_float(a + b);
+        return ECH_OK;
+    case ECH_OP_SUB:
+        *ret = ech_tv_float(a - b);
+        return ECH_OK;
+    case ECH_OP_MUL:
+        *ret = ech_tv_float(a * b);
+        return ECH_OK;
+    case ECH_OP_DIV:
+        *ret = ech_tv_float(a / b);
+        return ECH_OK;
+    case ECH_OP_FLOORDIV:
+        *ret = ech_tv_float(float_floordiv(a, b));
+        return ECH_OK;
+    case ECH_OP_MOD:
+        *ret = ech_tv_float(float_mod(a, b));
+        return ECH_OK;
+    default:
+        return float_power(vm, a, b, ret);
+    }
+}
+
+static ech_status num_op(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
+                         ech_tval *const ret)
+{
+    if (a.kind == ECH_T_FLOAT || b.kind == ECH_T_FLOAT) {
+        ECH_TRY(float_op(vm, op, ech_tv_as_float(a), ech_tv_as_float(b), ret));
+    } else {
+        ECH_TRY(int_op(vm, op, ech_tv_as_int(a), ech_tv_as_int(b), ret));
+    }
+    ret->is_data = a.is_data || b.is_data;
+    return ECH_OK;
+}
+
+static bool is_seq(const ech_tval v)
+{
+    return v.kind == ECH_T_LIST || v.kind == ECH_T_TUPLE;
+}
+
+ech_status ech_tv_binary(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
+                         ech_tval *const ret)
+{
+    static const char *const names[] = { "+", "-", "*", "/", "//", "%", "** or pow()" };
+    if (ech_tv_is_num(a) && ech_tv_is_num(b)) return num_op(vm, op, a, b, ret);
+    if (op == ECH_OP_ADD) {
+        if (a.kind == ECH_T_STR && b.kind == ECH_T_STR) return add_strs(vm, a, b, ret);
+        if (is_seq(a) && a.kind == b.kind) return add_seqs(vm, a, b, ret);
+    }
+    if (op == ECH_OP_MUL) {
+        if (a.kind == ECH_T_STR && ech_tv_is_int(b)) return repeat_str(vm, a.as.str, b, ret);
+        if (b.kind == ECH_T_STR && ech_tv_is_int(a)) return repeat_str(vm, b.as.str, a, ret);
+        if (is_seq(a) && ech_tv_is_int(b)) return repeat_seq(vm, a, b, ret);
+        if (is_seq(b) && ech_tv_is_int(a)) return repeat_seq(vm, b, a, ret);
+    }
+    if (op == ECH_OP_MOD && a.kind == ECH_T_STR) return ech_tstr_percent(vm, a.as.str, b, ret);
+    return unsupported(vm, names[op], a, b);
+}
+
+ech_status ech_tv_negate(ech_tvm *const vm, const ech_tval a, const bool negate,
+                         ech_tval *const ret)
+{
+    if (a.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(vm, a.as.undef);
+    if (a.kind == ECH_T_BIGINT) return overflow(vm);
+    if (!ech_tv_is_num(a))
+        return ech_tvm_raise(vm, "bad operand type for unary %c: '%s'", negate ? '-' : '+',
+                             ech_tv_type(a));
+    if (a.kind == ECH_T_FLOAT) {
+        *ret = ech_tv_float(negate ? -a.as.f : a.as.f);
+    } else {
+        const int64_t i = ech_tv_as_int(a);
+        if (negate && i == INT64_MIN) return overflow(vm);
+        *ret = ech_tv_int(negate ? -i : i);
+    }
+    ret->is_data = a.is_data;
+    return ECH_OK;
+}
+
+/* ---- comparisons ---- */
+
+static ech_status contains_str(ech_tvm *const vm, const ech_tstr *const s, const ech_tval item,
+                               bool *const ret)
+{
+    if (item.kind != ECH_T_STR) {
+        if (item.kind == ECH_T_UNDEFINED)
+            return ech_tvm_raise(vm,
+                                 "'in <string>' requires string as left operand, not Undefined");
+        return ech_tvm_raise(vm, "'in <string>' requires string as left operand, not %s",
+                             ech_tv_type(item));
+    }
+    ECH_TRY(ech_tvm_charge(vm, s->len / 32));
+    *ret =
+        item.as.str->len == 0 || memmem(s->ptr, s->len, item.as.str->ptr, item.as.str->len) != NULL;
+    return ECH_OK;
+}
+
+ech_status ech_tv_contains(ech_tvm *const vm, const ech_tval seq, const ech_tval item,
+                           bool *const ret)
+{
+    ech_tval found;
+    *ret = false;
+    if (seq.kind == ECH_T_STR) return contains_str(vm, seq.as.str, item, ret);
+    if (seq.kind == ECH_T_DICT || (seq.kind == ECH_T_VIEW && seq.as.view->kind == ECH_TVIEW_KEYS)) {
+        ECH_TRY(ech_tdict_find(vm, seq.kind == ECH_T_DICT ? seq.as.dict : seq.as.view->dict, item,
+                               &found));
+        *ret = found.kind != ECH_T_ABSENT;
+        return ECH_OK;
+    }
+    if (!ech_tv_is_iterable(seq))
+        return ech_tvm_raise(vm, "argument of type '%s' is not iterable", ech_tv_type(seq));
+    ech_titer *it;
+    ECH_TRY(ech_titer_open(vm, seq, &it));
+    while (!*ret) {
+        ech_tval v;
+        ECH_TRY(ech_titer_next(vm, it, &v));
+        if (v.kind == ECH_T_ABSENT) return ECH_OK;
+        ECH_TRY(ech_tv_equal(vm, v, item, ret));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_tv_compare(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
+                          bool *const ret)
+{
+    bool r;
+    switch (op) {
+    case ECH_OP_EQ:
+        return ech_tv_equal(vm, a, b, ret);
+    case ECH_OP_NE:
+        ECH_TRY(ech_tv_equal(vm, a, b, &r));
+        *ret = !r;
+        return ECH_OK;
+    case ECH_OP_IN:
+        return ech_tv_contains(vm, b, a, ret);
+    case ECH_OP_NOT_IN:
+        ECH_TRY(ech_tv_contains(vm, b, a, &r));
+        *ret = !r;
+        return ECH_OK;
+    case ECH_OP_LT:
+        return ech_tv_less(vm, a, b, ret);
+    case ECH_OP_GT:
+        return ech_tv_less(vm, b, a, ret);
+    default:
+        break;
+    }
+    /* a <= b is not (b < a) but for NaN, which is in no order. */
+    if ((a.kind == ECH_T_FLOAT && isnan(a.as.f)) || (b.kind == ECH_T_FLOAT && isnan(b.as.f))) {
+        ECH_TRY(ech_tv_less(vm, a, b, &r));
+        *ret = false;
+        return ECH_OK;
+    }
+    ECH_TRY(op == ECH_OP_LE ? ech_tv_less(vm, b, a, &r) : ech_tv_less(vm, a, b, &r));
+    *ret = !r;
+    return ECH_OK;
+}
