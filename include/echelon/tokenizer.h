@@ -94,10 +94,10 @@ typedef enum ech_piece_type {
 
 /*
  * The tokenizer arrays of a GGUF file (`tokenizer.ggml.*`). Start from
- * ech_vocab_default(), which sets struct_size, every id to ECH_NO_ID and the rest to 0.
+ * ech_gguf_vocab_default(), which sets struct_size, every id to ECH_NO_ID and the rest to 0.
  */
-typedef struct ech_vocab {
-    size_t struct_size;      /* sizeof(ech_vocab) */
+typedef struct ech_gguf_vocab {
+    size_t struct_size;      /* sizeof(ech_gguf_vocab) */
     const char *model;       /* tokenizer.ggml.model: "gpt2", "llama", "t5" or "bert" */
     const char *pre;         /* tokenizer.ggml.pre: "qwen2", "llama-bpe", …; NULL where absent */
     const ech_piece *tokens; /* [n_tokens], in id order */
@@ -112,17 +112,17 @@ typedef struct ech_vocab {
     int remove_extra_whitespaces; /* 1, 0, or -1 */
     const char *charsmap;         /* tokenizer.ggml.precompiled_charsmap or NULL */
     size_t charsmap_len;
-} ech_vocab;
+} ech_gguf_vocab;
 
-/** An ech_vocab with everything absent. */
-ECH_API ech_vocab ech_vocab_default(void);
+/** An ech_gguf_vocab with everything absent. */
+ECH_API ech_gguf_vocab ech_gguf_vocab_default(void);
 
 /*
  * Opens a tokenizer from GGUF arrays. Nothing that vocab points to is needed after the call.
  * Errors as ech_tokenizer_open(); EUNSUPPORTED names a `model` or `pre` that isn't known, and
  * lists those that are.
  */
-ECH_API ech_status ech_tokenizer_open_vocab(ech_tokenizer **ret_tok, const ech_vocab *vocab,
+ECH_API ech_status ech_tokenizer_open_gguf(ech_tokenizer **ret_tok, const ech_gguf_vocab *vocab,
                                             ech_error *err);
 
 /** Releases a tokenizer and sets *tok to NULL. NULL is fine. No stream of it may be open. */

@@ -151,11 +151,10 @@ static int do_lines(const ech_tokenizer *const tok)
         if (do_line(tok, line, (size_t)len, &ids, &out, &err) != ECH_OK) {
             (void)fprintf(stderr, "echelon: line %zu of the input: %s\n", number, err.text);
             exit_code = ECH_EXIT_FAILED;
-        } else if (fwrite(out.data, 1, out.len, stdout) != out.len) {
+        } else if (fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) {
             exit_code = ECH_EXIT_FAILED;
         }
     }
-    if (fflush(stdout) != 0) exit_code = ECH_EXIT_FAILED;
     free(line);
     ech_ids_fini(&ids);
     ech_buf_fini(&out);

@@ -127,23 +127,18 @@ void ech_tokenizer_close(ech_tokenizer **const tok)
     *tok = NULL;
 }
 
-/* The id a new added token gets, where neither it nor the model has one: behind all others. */
-static int64_t next_added_id(const ech_tokenizer *const t)
-{
-    int64_t next = (int64_t)t->model.lex.n_texts;
-    for (size_t i = 0; i < t->added.n; i++) {
-        if (t->added.tokens[i].id >= next) next = (int64_t)t->added.tokens[i].id + 1;
-    }
-    return next;
-}
-
+/*
+ * The id of a new added token: its row in a GGUF file's one table, else the model's own, else the
+ * next behind all others. The "id" in a tokenizer.json is not looked at: the reference doesn't
+ * either.
+ */
 static int64_t added_id(const ech_tokenizer *const t, const ech_added_token *const token)
 {
+    if (token->id >= 0) return token->id;
     const int32_t id = ech_lexicon_find(&t->model.lex, token->text.ptr, token->text.len);
     if (id >= 0) return id;
-    /* GGUF's ids are the rows of its one table; a tokenizer.json's may disagree with the reference.
-     */
-    return token->id >= 0 ? token->id : next_added_id(t);
+    const size_t n_added = t->added.lex.n_ids, n_model = t->model.lex.n_texts;
+    return (int64_t)(n_added > n_model ? n_added : n_model);
 }
 
 static ech_status added_reserve(ech_added *const a)

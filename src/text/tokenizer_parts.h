@@ -20,7 +20,7 @@
 
 /* Limits of what a file may bring. */
 #define ECH_TOKENIZER_MAX_BYTES ((size_t)256 << 20)
-#define ECH_ADDED_MAX           65536
+#define ECH_ADDED_MAX           16384
 #define ECH_ADDED_MAX_BYTES     4096
 #define ECH_POST_MAX_IDS        64
 
