@@ -5,9 +5,9 @@
  *
  * Three objects:
  *
- *   ech_vocab             what every token id stands for in bytes, as tries; made once a tokenizer
- *   ech_constraint        a compiled constraint: immutable, reference counted, shared by requests
- *   ech_constraint_state  where one sequence is in its constraint; belongs to that sequence
+ *   ech_mask_vocab             what every token id stands for in bytes, as tries; made once a
+ * tokenizer ech_constraint        a compiled constraint: immutable, reference counted, shared by
+ * requests ech_constraint_state  where one sequence is in its constraint; belongs to that sequence
  *
  *     ech_constraint_spec spec = ech_constraint_spec_default();
  *     spec.content_kind = ECH_CONSTRAINT_JSON_SCHEMA;
@@ -35,34 +35,36 @@
 #define ECHELON_CONSTRAINT_H
 
 #include "echelon/status.h"
+#include "echelon/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct ech_vocab ech_vocab;
+typedef struct ech_mask_vocab ech_mask_vocab;
 typedef struct ech_constraint ech_constraint;
 typedef struct ech_constraint_state ech_constraint_state;
 
 /* ---- vocabulary ---------------------------------------------------------------------------- */
 
 /* How a token takes part in constrained text. */
-typedef enum ech_vocab_kind {
-    ECH_VOCAB_TEXT,    /* stands for its bytes */
-    ECH_VOCAB_CONTROL, /* a marker: matches only where a marker's text is asked for, never inside
-                          a string or a regular expression. For <think>, <tool_call>, <|channel|>,
+typedef enum ech_mask_token_kind {
+    ECH_MASK_TOKEN_TEXT,    /* stands for its bytes */
+    ECH_MASK_TOKEN_CONTROL, /* a marker: matches only where a marker's text is asked for, never
+                          inside a string or a regular expression. For <think>, <tool_call>,
+                          <|channel|>,
                           <|im_end|> …: all added tokens whose text steers a parser */
-    ECH_VOCAB_UNUSED,  /* never allowed: padding ids, holes */
-} ech_vocab_kind;
+    ECH_MASK_TOKEN_UNUSED,  /* never allowed: padding ids, holes */
+} ech_mask_token_kind;
 
-typedef struct ech_vocab_token {
+typedef struct ech_mask_token {
     const char *bytes; /* the text the id decodes to in the middle of a text; not terminated */
     uint32_t len;      /* 0 makes the token unused */
-    ech_vocab_kind kind;
-} ech_vocab_token;
+    ech_mask_token_kind kind;
+} ech_mask_token;
 
 /** Largest number of ids of a vocabulary. */
-#define ECH_VOCAB_MAX_IDS (1u << 22)
+#define ECH_MASK_VOCAB_MAX_IDS (1u << 22)
 
 /**
  * Builds a vocabulary of n_tokens ids; tokens[i] is id i. The ids of eos end a sequence: a mask
@@ -70,21 +72,29 @@ typedef struct ech_vocab_token {
  * 150 000 ids. A token that holds the byte 0xFF, which no UTF-8 text has, is treated as unused.
  *
  * Fails with EINVAL (no tokens, an eos id outside the vocabulary), ELIMIT (more than
- * ECH_VOCAB_MAX_IDS ids, a token over 32 767 bytes) or ENOMEM.
+ * ECH_MASK_VOCAB_MAX_IDS ids, a token over 32 767 bytes) or ENOMEM.
  * Ownership: the arguments stay the caller's and may be freed at once. On success *ret_vocab holds
- * one reference that the caller must give back with ech_vocab_unref().
+ * one reference that the caller must give back with ech_mask_vocab_unref().
  */
-ECH_API ech_status ech_vocab_create(const ech_vocab_token *tokens, size_t n_tokens,
-                                    const int32_t *eos, size_t n_eos, ech_vocab **ret_vocab,
-                                    ech_error *err);
+ECH_API ech_status ech_mask_vocab_create(const ech_mask_token *tokens, size_t n_tokens,
+                                         const int32_t *eos, size_t n_eos,
+                                         ech_mask_vocab **ret_vocab, ech_error *err);
+/**
+ * The vocabulary of a tokenizer. Control tokens are its special tokens, and those other added
+ * tokens that look like a marker: <...> or [...]. Errors and ownership as above; the tokenizer may
+ * be closed at once.
+ */
+ECH_API ech_status ech_mask_vocab_from_tokenizer(const ech_tokenizer *tokenizer, const int32_t *eos,
+                                                 size_t n_eos, ech_mask_vocab **ret_vocab,
+                                                 ech_error *err);
 /** One more reference; returns its argument. */
-ECH_API ech_vocab *ech_vocab_ref(ech_vocab *vocab);
+ECH_API ech_mask_vocab *ech_mask_vocab_ref(ech_mask_vocab *vocab);
 /** Gives a reference back, nulls the pointer; NULL and pointers to NULL are fine. */
-ECH_API void ech_vocab_unref(ech_vocab **vocab);
+ECH_API void ech_mask_vocab_unref(ech_mask_vocab **vocab);
 /** Number of ids. */
-ECH_API size_t ech_vocab_size(const ech_vocab *vocab);
+ECH_API size_t ech_mask_vocab_size(const ech_mask_vocab *vocab);
 /** Number of uint32_t words of a mask: (ids + 31) / 32. */
-ECH_API size_t ech_vocab_mask_words(const ech_vocab *vocab);
+ECH_API size_t ech_mask_vocab_words(const ech_mask_vocab *vocab);
 
 /* ---- what is asked for --------------------------------------------------------------------- */
 
@@ -190,7 +200,7 @@ ECH_API ech_constraint_options ech_constraint_options_default(void);
  * Ownership: the spec stays the caller's. On success *ret_constraint holds one reference, and the
  * constraint one of vocab.
  */
-ECH_API ech_status ech_constraint_compile(ech_vocab *vocab, const ech_constraint_spec *spec,
+ECH_API ech_status ech_constraint_compile(ech_mask_vocab *vocab, const ech_constraint_spec *spec,
                                           const ech_constraint_options *options,
                                           ech_constraint **ret_constraint, ech_error *err);
 /** One more reference; returns its argument. */
@@ -198,7 +208,7 @@ ECH_API ech_constraint *ech_constraint_ref(ech_constraint *constraint);
 /** Gives a reference back, nulls the pointer; NULL and pointers to NULL are fine. */
 ECH_API void ech_constraint_unref(ech_constraint **constraint);
 /** The vocabulary it was compiled for, borrowed. */
-ECH_API ech_vocab *ech_constraint_vocab(const ech_constraint *constraint);
+ECH_API ech_mask_vocab *ech_constraint_vocab(const ech_constraint *constraint);
 
 typedef struct ech_constraint_stats {
     size_t n_instructions; /* size of the automaton */
@@ -267,7 +277,7 @@ ECH_API ech_constraint_phase ech_constraint_state_phase(const ech_constraint_sta
 /**
  * Writes the mask of the ids that may come next: bit (id & 31) of words[id >> 5]. All n_words words
  * are written; the bits past the vocabulary are 0. n_words must be at least
- * ech_vocab_mask_words(). After an eos id the mask has the eos ids again.
+ * ech_mask_vocab_words(). After an eos id the mask has the eos ids again.
  * Fails with EINVAL (n_words) or ELIMIT or ENOMEM; the words are then all 0.
  */
 ECH_API ech_status ech_constraint_state_mask(ech_constraint_state *state, uint32_t *words,

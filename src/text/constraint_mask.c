@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Computing masks. The cost is the number of trie nodes that the walk visits, a few nanoseconds
+ * each. Inside strings that would be the whole vocabulary, so slices come first: slice_level finds
+ * out how many ordinary characters the automaton takes here, whatever they are. When the answer is
+ * exact (k of them always go, k + 1 never do), the slice of that level needs no walk.
+ */
+#include "src/text/constraint_mask.h"
+
+#include "src/base/error.h"
+
+ech_status ech_masks_init(ech_masks *const s, const ech_mask_vocab *const vocab,
+                          ech_machine *const machine)
+{
+    *s = (ech_masks){ .vocab = vocab, .machine = machine };
+    s->path = malloc(((size_t)vocab->token_len + 1) * sizeof *s->path);
+    s->ids = malloc(((size_t)vocab->n_ids + 1) * sizeof *s->ids);
+    if (s->path == NULL || s->ids == NULL) {
+        ech_masks_fini(s);
+        return ECH_ENOMEM;
+    }
+    return ECH_OK;
+}
+
+void ech_masks_clear(ech_masks *const s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        free(s->list[i].ids);
+        free(s->list[i].bits);
+    }
+    s->n = 0;
+    s->bytes = 0;
+}
+
+void ech_masks_fini(ech_masks *const s)
+{
+    ech_masks_clear(s);
+    free(s->list);
+    free(s->path);
+    free(s->ids);
+    *s = (ech_masks){ 0 };
+}
+
+/* ---- slices ---- */
+
+/* What happens to a config under one character of a kind, whichever it is. */
+typedef enum outcome {
+    OUT_DIES,   /* every one is refused */
+    OUT_MIXED,  /* some are refused */
+    OUT_SINGLE, /* all are taken and lead to one config */
+    OUT_MANY,   /* all are taken, to several configs */
+} outcome;
+
+#define MAX_TARGETS 48
+
+typedef struct targets {
+    uint32_t configs[MAX_TARGETS];
+    uint32_t n;
+    bool died, overflow;
+} targets;
+
+static void add_target(targets *const t, const uint32_t config)
+{
+    if (config == ECH_CONFIG_DEAD) {
+        t->died = true;
+        return;
+    }
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->configs[i] == config) return;
+    }
+    if (t->n == MAX_TARGETS)
+        t->overflow = true;
+    else
+        t->configs[t->n++] = config;
+}
+
+/* Steps every config of from by every byte of [first, last], classes once. */
+static void step_range(ech_machine *const m, const targets *const from, const unsigned first,
+                       const unsigned last, targets *const to)
+{
+    ech_byteset done = { { 0 } };
+    for (unsigned b = first; b <= last; b++) {
+        const uint8_t c = m->program->class_of[b];
+        if (ech_byteset_has(&done, c)) continue;
+        ech_byteset_add(&done, c, c);
+        for (uint32_t i = 0; i < from->n; i++) {
+            add_target(to, ech_machine_step(m, from->configs[i], c));
+        }
+    }
+}
+
+/* Leads of UTF-8 with the range of the second byte and the number of bytes after that. */
+static const struct {
+    uint8_t first, last, low, high, more;
+} LEADS[] = {
+    { 0xC2, 0xDF, 0x80, 0xBF, 0 }, { 0xE0, 0xE0, 0xA0, 0xBF, 1 }, { 0xE1, 0xEC, 0x80, 0xBF, 1 },
+    { 0xED, 0xED, 0x80, 0x9F, 1 }, { 0xEE, 0xEF, 0x80, 0xBF, 1 }, { 0xF0, 0xF0, 0x90, 0xBF, 2 },
+    { 0xF1, 0xF3, 0x80, 0xBF, 2 }, { 0xF4, 0xF4, 0x80, 0x8F, 2 },
+};
+
+static void step_plain(ech_machine *const m, const targets *const from, targets *const to)
+{
+    step_range(m, from, 0x20, '"' - 1, to);
+    step_range(m, from, '"' + 1, '\\' - 1, to);
+    step_range(m, from, '\\' + 1, 0x7F, to);
+    for (size_t i = 0; i < sizeof LEADS / sizeof LEADS[0]; i++) {
+        if (to->died && to->n > 0) return; /* mixed already */
+        targets a = { .n = 0 }, b = { .n = 0 };
+        step_range(m, from, LEADS[i].first, LEADS[i].last, &a);
+        step_range(m, &a, LEADS[i].low, LEADS[i].high, LEADS[i].more == 0 ? to : &b);
+        for (unsigned k = LEADS[i].more; k > 0; k--) {
+            targets c = { .n = 0 };
+            step_range(m, &b, 0x80, 0xBF, k == 1 ? to : &c);
+            to->died |= b.died;
+            to->overflow |= b.overflow;
+            b = c;
+        }
+        to->died |= a.died;
+        to->overflow |= a.overflow;
+    }
+}
+
+static void step_space(ech_machine *const m, const targets *const from, targets *const to)
+{
+    static const char SPACES[] = " \t\n\r";
+    for (int i = 0; i < 4; i++) {
+        step_range(m, from, (unsigned)SPACES[i], (unsigned)SPACES[i], to);
+    }
+}
+
+static outcome step_kind(ech_machine *const m, const ech_slice_kind kind, const uint32_t config,
+                         targets *const to)
+{
+    const targets from = { .configs = { config }, .n = 1 };
+    if (kind == ECH_SLICE_PLAIN)
+        step_plain(m, &from, to);
+    else
+        step_space(m, &from, to);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < to->n && m->rc == ECH_OK; i++) {
+        const uint32_t rough = ech_machine_rough(m, to->configs[i]);
+        uint32_t k = 0;
+        while (k < n && to->configs[k] != rough)
+            k++;
+        if (k == n) to->configs[n++] = rough;
+    }
+    to->n = n;
+    if (n == 0) return OUT_DIES;
+    if (to->died || to->overflow) return OUT_MIXED;
+    return n == 1 ? OUT_SINGLE : OUT_MANY;
+}
+
+/* Whether characters of the kind are taken for ever from any of the configs in t. */
+static bool takes_all(ech_machine *const m, const ech_slice_kind kind, targets *const t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        targets to = { .n = 0 };
+        const outcome out = step_kind(m, kind, t->configs[i], &to);
+        if (out == OUT_DIES || out == OUT_MIXED || m->rc != ECH_OK) return false;
+        for (uint32_t k = 0; k < to.n; k++)
+            add_target(t, to.configs[k]);
+        if (t->overflow) return false;
+    }
+    return true;
+}
+
+/*
+ * How many characters of the kind are taken from config, exactly: that many always, one more
+ * never; ECH_SLICE_LEVELS for at least as many; 0 when there is no such number.
+ */
+static uint32_t slice_level(ech_machine *const m, const ech_slice_kind kind, uint32_t config)
+{
+    for (uint32_t level = 0; level < ECH_SLICE_LEVELS; level++) {
+        targets to = { .n = 0 };
+        const outcome out = step_kind(m, kind, config, &to);
+        if (m->rc != ECH_OK || out == OUT_MIXED) return 0;
+        if (out == OUT_DIES) return level;
+        if (out == OUT_MANY) return takes_all(m, kind, &to) ? ECH_SLICE_LEVELS : 0;
+        if (to.configs[0] == config) return ECH_SLICE_LEVELS;
+        config = to.configs[0];
+    }
+    return ECH_SLICE_LEVELS;
+}
+
+/* ---- walking ---- */
+
+/* Collects the ids that the trie spells from config on, in s->ids; returns how many. */
+static uint32_t walk(ech_masks *const s, const ech_trie *const trie, const uint32_t config)
+{
+    ech_machine *const m = s->machine;
+    const uint8_t *const class_of = m->program->class_of;
+    const uint32_t *const same = s->vocab->same;
+    uint32_t *const path = s->path, *const ids = s->ids;
+    uint32_t n = 0;
+    path[0] = config;
+    for (uint32_t i = 0; i < trie->n;) {
+        const ech_trie_node node = trie->nodes[i];
+        const uint32_t to = ech_machine_step(m, path[node.depth - 1], class_of[node.byte]);
+        if (to == ECH_CONFIG_DEAD) {
+            i = node.end;
+            continue;
+        }
+        path[node.depth] = to;
+        for (uint32_t t = node.token; t != 0; t = same[t - 1])
+            ids[n++] = t - 1;
+        i++;
+    }
+    return n;
+}
+
+/* Keeps the n ids of s->ids in the mask, as a list or as bits, whichever is smaller. */
+static bool keep_ids(ech_masks *const s, ech_mask *const mask, const uint32_t n)
+{
+    const uint32_t n_words = s->vocab->n_words;
+    if (n <= n_words) {
+        mask->ids = malloc(((size_t)n + 1) * sizeof *mask->ids);
+        if (mask->ids == NULL) return false;
+        memcpy(mask->ids, s->ids, n * sizeof *mask->ids);
+        mask->n_ids = n;
+        s->bytes += n * sizeof *mask->ids;
+        return true;
+    }
+    mask->bits = calloc(n_words, sizeof *mask->bits);
+    if (mask->bits == NULL) return false;
+    for (uint32_t i = 0; i < n; i++)
+        mask->bits[s->ids[i] >> 5] |= UINT32_C(1) << (s->ids[i] & 31);
+    s->bytes += n_words * sizeof *mask->bits;
+    return true;
+}
+
+static ech_status compute(ech_masks *const s, const uint32_t config, ech_mask *const mask)
+{
+    ech_machine *const m = s->machine;
+    const ech_trie *trie = &s->vocab->all;
+    for (int kind = 0; kind < ECH_SLICE_COUNT && mask->slice == NULL; kind++) {
+        const ech_slices *const slices = &s->vocab->slices[kind];
+        const uint32_t level = slice_level(m, (ech_slice_kind)kind, config);
+        if (level == 0 || m->rc != ECH_OK) continue;
+        mask->slice = slices->masks + (size_t)(level - 1) * s->vocab->n_words;
+        mask->count = slices->counts[level - 1];
+        trie = &slices->rest;
+    }
+    const uint32_t n = m->rc == ECH_OK ? walk(s, trie, config) : 0;
+    if (m->rc != ECH_OK) return m->rc;
+    mask->count += n;
+    return keep_ids(s, mask, n) ? ECH_OK : ECH_ENOMEM;
+}
+
+const ech_mask *ech_masks_get(ech_masks *const s, const uint32_t config)
+{
+    ech_machine *const m = s->machine;
+    const uint32_t rough = ech_machine_rough(m, config);
+    if (m->rc != ECH_OK) return NULL;
+    if (m->configs[rough].mask != 0) {
+        s->hits++;
+        return &s->list[m->configs[rough].mask - 1];
+    }
+    s->misses++;
+    ech_mask mask = { 0 };
+    if (!ECH_VEC_GROW(s->list, s->cap, s->n, 1))
+        m->rc = ECH_ENOMEM;
+    else
+        m->rc = compute(s, rough, &mask);
+    if (m->rc != ECH_OK) return NULL;
+    s->list[s->n++] = mask;
+    s->bytes += sizeof mask;
+    m->configs[rough].mask = s->n;
+    return &s->list[s->n - 1];
+}
+
+/* ---- output ---- */
+
+void ech_mask_write(const ech_mask *const mask, const ech_mask_vocab *const vocab,
+                    uint32_t *const words)
+{
+    const size_t size = vocab->n_words * sizeof *words;
+    if (mask->slice != NULL)
+        memcpy(words, mask->slice, size);
+    else
+        memset(words, 0, size);
+    for (uint32_t i = 0; i < mask->n_ids; i++) {
+        words[mask->ids[i] >> 5] |= UINT32_C(1) << (mask->ids[i] & 31);
+    }
+    for (uint32_t i = 0; mask->bits != NULL && i < vocab->n_words; i++)
+        words[i] |= mask->bits[i];
+}
+
+static int32_t first_bit(const uint32_t *const words, const uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (words[i] != 0) return (int32_t)(i * 32 + (uint32_t)__builtin_ctz(words[i]));
+    }
+    return -1;
+}
+
+int32_t ech_mask_only(const ech_mask *const mask, const ech_mask_vocab *const vocab)
+{
+    if (mask->count != 1) return -1;
+    if (mask->n_ids == 1) return (int32_t)mask->ids[0];
+    return first_bit(mask->slice != NULL ? mask->slice : mask->bits, vocab->n_words);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Masks of configs: computed by walking the vocabulary's trie with the machine, kept in a compact
+ * form, written out on demand. Not thread safe: the constraint's lock guards it.
+ */
+#ifndef ECH_TEXT_CONSTRAINT_MASK_H
+#define ECH_TEXT_CONSTRAINT_MASK_H
+
+#include "src/text/constraint_machine.h"
+#include "src/text/constraint_vocab.h"
+
+/* A slice's mask, or none, together with a list of ids or with bits. Without the eos ids. */
+typedef struct ech_mask {
+    const uint32_t *slice; /* borrowed from the vocabulary, NULL: none */
+    uint32_t *ids;         /* [n_ids] */
+    uint32_t *bits;        /* [n_words], instead of ids when there are many */
+    uint32_t n_ids;
+    uint32_t count; /* bits set in all */
+} ech_mask;
+
+typedef struct ech_masks {
+    const ech_mask_vocab *vocab;
+    ech_machine *machine;
+    ech_mask *list;
+    uint32_t n, cap;
+    size_t bytes;
+    uint32_t *path; /* [token_len + 1] configs along a walk */
+    uint32_t *ids;  /* scratch: [n_ids of the vocabulary] */
+    uint64_t hits, misses;
+} ech_masks;
+
+ech_status ech_masks_init(ech_masks *s, const ech_mask_vocab *vocab, ech_machine *machine);
+void ech_masks_fini(ech_masks *s);
+/* Forgets all masks; to be called when the machine was emptied. */
+void ech_masks_clear(ech_masks *s);
+/* The mask of a config; NULL and machine->rc when it can't be computed. Valid until the next call.
+ */
+const ech_mask *ech_masks_get(ech_masks *s, uint32_t config);
+/* Writes n_words words. */
+void ech_mask_write(const ech_mask *mask, const ech_mask_vocab *vocab, uint32_t *words);
+/* The only id of a mask whose count is 1. */
+int32_t ech_mask_only(const ech_mask *mask, const ech_mask_vocab *vocab);
+
+#endif
