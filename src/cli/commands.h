@@ -13,6 +13,7 @@
     X(inspect)                                                                                     \
     X(template)                                                                                     \
     X(tokenize)                                                                                    \
+    X(generate)                                                                                    \
     X(version)                                                                                     \
     X(help)
 

@@ -322,9 +322,10 @@ static bool is_planned(const ech_step_plan *plan, const ech_seq *seq)
 }
 
 /* Rows that a sequence has ready. */
-static uint32_t ready_rows(const ech_seq *seq)
+static uint32_t ready_rows(const ech_sched *s, const ech_seq *seq)
 {
     if (seq->is_paused || (seq->needs_host && seq->n_pending > 0)) return 0;
+    if (s->only != NULL && s->only != seq) return 0;
     const uint32_t end = ech_seq_end_of_rows(seq);
     return end > seq->n_sent ? end - seq->n_sent : 0;
 }
@@ -364,7 +365,7 @@ static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
     for (ech_seq *seq = s->running.head, *next; seq != NULL; seq = next) {
         next = seq->next;
         if (plan->n_logits >= s->max_logits || plan->n_rows >= s->max_rows) return;
-        if (ready_rows(seq) == 1 && !is_planned(plan, seq)) plan_rows(s, seq, 1, plan);
+        if (ready_rows(s, seq) == 1 && !is_planned(plan, seq)) plan_rows(s, seq, 1, plan);
         if (seq->state != ECH_SEQ_RUNNING) return; /* preempted itself: nothing behind it is left */
     }
 }
@@ -372,7 +373,7 @@ static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
 static ech_seq *oldest_prompt(const ech_sched *s, const ech_step_plan *plan)
 {
     for (ech_seq *seq = s->running.head; seq != NULL; seq = seq->next)
-        if (ready_rows(seq) > 1 && !is_planned(plan, seq)) return seq;
+        if (ready_rows(s, seq) > 1 && !is_planned(plan, seq)) return seq;
     return NULL;
 }
 
@@ -380,8 +381,8 @@ static ech_seq *shortest_prompt(const ech_sched *s, const ech_step_plan *plan)
 {
     ech_seq *best = NULL;
     for (ech_seq *seq = s->running.head; seq != NULL; seq = seq->next)
-        if (ready_rows(seq) > 1 && !is_planned(plan, seq) &&
-            (best == NULL || ready_rows(seq) < ready_rows(best)))
+        if (ready_rows(s, seq) > 1 && !is_planned(plan, seq) &&
+            (best == NULL || ready_rows(s, seq) < ready_rows(s, best)))
             best = seq;
     return best;
 }
@@ -402,7 +403,7 @@ static void plan_prompts(ech_sched *s, uint32_t budget, ech_step_plan *plan)
             if (seq != oldest && budget > 1) share = budget / 2;
         }
         is_first = false;
-        const uint32_t before = plan->n_rows, ready = ready_rows(seq);
+        const uint32_t before = plan->n_rows, ready = ready_rows(s, seq);
         plan_rows(s, seq, ready < share ? ready : share, plan);
         if (plan->n_rows <= before) return; /* no pages, or no logits: wait for the next step */
         budget -= plan->n_rows - before;
@@ -415,7 +416,7 @@ void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_ste
     plan->n_admitted = 0;
     plan->needs_drain = false;
     plan_single_rows(s, plan);
-    if (!plan->needs_drain) admit_some(s, now_ns, prefill_rows, plan);
+    if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, prefill_rows, plan);
     plan_single_rows(s, plan);
     plan_prompts(s, prefill_rows, plan);
 }

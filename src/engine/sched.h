@@ -97,6 +97,7 @@ typedef struct ech_sched {
     void *copy_ctx;
     uint32_t max_running, max_rows, max_logits;
     bool no_cache;                 /* nothing is put into the tree, nothing taken */
+    const ech_seq *only;           // NULL, or no other sequence has rows and none is admitted
     ech_seq_list waiting, running; // running: in the order of admission
     ech_seq_list ending;           // ended, with steps in flight
     uint64_t slots_used;           // bit i: slot i

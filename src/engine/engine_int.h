@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's inside, shared by the files that make it:
+ *
+ *     open.c    plan, regions, fork, programs, close
+ *     loop.c    the engine's thread: packing, then the steps
+ *     live.c    what happens to requests between steps: start, ids, text, end
+ *     chip.c    what happens when a step fails: replace the chip, find who killed it
+ *     engine.c  the public calls
+ *
+ * Everything is the engine's thread's unless it says otherwise.
+ */
+#ifndef ECH_ENGINE_ENGINE_INT_H
+#define ECH_ENGINE_ENGINE_INT_H
+
+#include "src/engine/cost.h"
+#include "src/engine/step.h"
+
+typedef enum ech_engine_state {
+    ECH_ENGINE_LOADING,
+    ECH_ENGINE_READY,
+    ECH_ENGINE_FAILED, // the weights could not be filled
+} ech_engine_state;
+
+/* Requests that the engine holds. */
+typedef struct ech_request_list {
+    ech_request *head, *tail;
+    uint32_t n;
+} ech_request_list;
+
+struct ech_engine {
+    /* constant after open */
+    ech_engine_options options; // every 0 replaced by what it stands for
+    ech_model *model;
+    ech_tokenizer *tokenizer;
+    ech_model_info model_info;
+    ech_request_limits limits;
+    char *plan_text;
+    char *trace_path;
+
+    ech_worker *worker;
+    ech_memory memory;
+    ech_programs programs;
+    ech_inbox *inbox; // any thread
+
+    ech_kv kv;
+    ech_sched sched;
+    ech_cost cost;
+    ech_step steps[2];
+    uint64_t n_sent, n_done;  // steps; those between are in flight
+    ech_args args;            // scratch
+    ech_request_list live;    // not all of their answers have ended
+    ech_request_list ending;  // DONE was told, steps in flight still name their answers
+    uint32_t n_deadlines;     // live requests that have one
+    int64_t last_done_ns;     // when the last step was complete
+    uint32_t deaths_in_a_row; // chips that died since a step was committed
+    uint32_t n_suspects;      // answers that are run alone, one after the other
+    int64_t next_replace_ns;  // after a replacement failed
+    int64_t replace_wait_ns;
+
+    pthread_t thread;
+    bool thread_runs;
+
+    pthread_mutex_t lock; // guards what follows
+    pthread_cond_t changed;
+    ech_engine_state state;
+    ech_error failure;
+    bool is_closing;
+    ech_engine_counters counters; // gauges are filled in by counters_get
+};
+
+/* ---- live.c ---- */
+
+/* A request from the inbox: tells QUEUED and queues its answers. */
+void ech_live_accept(ech_engine *e, ech_request *r);
+/* An answer has got a slot. */
+void ech_live_start(ech_engine *e, ech_answer *a);
+/* What a complete step's records say. Before it ech_sched_committed. */
+void ech_live_read(ech_engine *e, const ech_step *step);
+/* Ends an answer; err counts for ECH_FINISH_ERROR. */
+void ech_live_finish(ech_engine *e, ech_answer *a, ech_finish why, const char *stop,
+                     const ech_error *err);
+/* Cancelled ones, deadlines, readers that have caught up. rung: somebody asked to look. */
+void ech_live_look(ech_engine *e, bool rung);
+/* Lets go of requests whose last step is complete. */
+void ech_live_reap(ech_engine *e);
+/* Ends everything, for close and for a load that failed. */
+void ech_live_end_all(ech_engine *e, ech_finish why, const ech_error *err);
+/* The earliest deadline of a live request; INT64_MAX: none. */
+int64_t ech_live_next_deadline(const ech_engine *e);
+
+/* ---- chip.c ---- */
+
+/* The oldest step in flight has failed: settles both, rolls back, mends what can be mended. */
+void ech_chip_failed(ech_engine *e, ech_status rc, const ech_error *err);
+/* A step was committed. */
+void ech_chip_worked(ech_engine *e, const ech_step *step);
+/* Whether the next step may be sent; false while a chip is missing. */
+bool ech_chip_is_there(ech_engine *e);
+
+/* ---- loop.c ---- */
+
+/* The engine's thread. */
+void *ech_engine_thread(void *engine);
+
+/* ---- open.c ---- */
+
+ech_status ech_pack_run(ech_engine *e, ech_error *err);
+
+static inline uint32_t ech_engine_in_flight(const ech_engine *const e)
+{
+    return (uint32_t)(e->n_sent - e->n_done);
+}
+
+#endif

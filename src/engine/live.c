@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests between steps, on the engine's thread: how they start, what a drawn id does, how they
+ * end. Every event of every stream is made here.
+ *
+ * Invariant: a request is in e->live until each of its answers has had its FINISH, then in
+ * e->ending until no step in flight names its answers, then it is let go.
+ */
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/engine/engine_int.h"
+
+static void list_append(ech_request_list *l, ech_request *r)
+{
+    r->prev = l->tail;
+    r->next = NULL;
+    if (l->tail != NULL)
+        l->tail->next = r;
+    else
+        l->head = r;
+    l->tail = r;
+    l->n++;
+}
+
+static void list_remove(ech_request_list *l, ech_request *r)
+{
+    if (r->prev != NULL)
+        r->prev->next = r->next;
+    else
+        l->head = r->next;
+    if (r->next != NULL)
+        r->next->prev = r->prev;
+    else
+        l->tail = r->prev;
+    r->prev = r->next = NULL;
+    l->n--;
+}
+
+/* ---- the end ---- */
+
+static void add_usage(ech_usage *sum, const ech_answer *a, bool counts_prompt)
+{
+    const ech_usage *const u = &a->usage;
+    if (counts_prompt) {
+        sum->prompt_tokens += u->prompt_tokens;
+        sum->cached_tokens += u->cached_tokens;
+    }
+    sum->completion_tokens += u->completion_tokens;
+    sum->preemptions += u->preemptions;
+    sum->queued_ns = u->queued_ns;
+    if (u->started_ns > 0 && (sum->started_ns == 0 || u->started_ns < sum->started_ns))
+        sum->started_ns = u->started_ns;
+    if (u->first_token_ns > 0 &&
+        (sum->first_token_ns == 0 || u->first_token_ns < sum->first_token_ns))
+        sum->first_token_ns = u->first_token_ns;
+    if (u->finished_ns > sum->finished_ns) sum->finished_ns = u->finished_ns;
+}
+
+static void tell_done(ech_engine *e, ech_request *r)
+{
+    ech_event ev = { .kind = ECH_EVENT_DONE, .seed = r->seed, .error = r->first_error };
+    for (uint32_t i = 0; i < r->n_answers; i++)
+        add_usage(&ev.usage, &r->answers[i], i % r->n == 0);
+    if (r->deadline_ns > 0) e->n_deadlines--;
+    if (r->has_places) {
+        ech_kv_salt_release(&e->kv, r->salt);
+        ech_sched_tenant_release(&e->sched, r->tenant_idx);
+    }
+    list_remove(&e->live, r);
+    list_append(&e->ending, r);
+    ech_request_event(r, &ev);
+}
+
+static void count_finish(ech_engine *e, const ech_answer *a, ech_finish why)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    ech_engine_counters *const c = &e->counters;
+    c->finished_stop += why == ECH_FINISH_STOP;
+    c->finished_length += why == ECH_FINISH_LENGTH;
+    c->finished_cancelled += why == ECH_FINISH_CANCELLED;
+    c->finished_error += why == ECH_FINISH_ERROR;
+    (void)pthread_mutex_unlock(&e->lock);
+    if (a->usage.started_ns == 0) ech_inbox_started(e->inbox, 1, a->seq.n_prompt);
+}
+
+static void tell_text(ech_answer *a, ech_str text)
+{
+    if (text.len == 0) return;
+    ech_event ev = {
+        .kind = ECH_EVENT_TEXT, .choice = a->index, .text = text.ptr, .text_len = text.len
+    };
+    ech_request_event(a->request, &ev);
+}
+
+void ech_live_finish(ech_engine *e, ech_answer *a, ech_finish why, const char *stop,
+                     const ech_error *err)
+{
+    ech_request *const r = a->request;
+    if (a->has_finished) return;
+    a->has_finished = true;
+    e->n_suspects -= a->is_suspect;
+    ech_str rest = { NULL, 0 };
+    ech_event ev = { .kind = ECH_EVENT_FINISH, .choice = a->index, .finish = why, .stop = stop };
+    if (why == ECH_FINISH_ERROR) ev.error = *err;
+    if (a->output.detok != NULL && ech_output_finish(&a->output, &rest, &ev.error) != ECH_OK)
+        ev.finish = ECH_FINISH_ERROR;
+    if (a->output.stopped != NULL && ev.finish == ECH_FINISH_LENGTH) {
+        /* The last bytes that were held back for a character completed it. */
+        ev.finish = ECH_FINISH_STOP;
+        ev.stop = a->output.stopped;
+    }
+    tell_text(a, rest);
+    if (a->constraint != NULL) r->hook->close(a->constraint);
+    a->constraint = NULL;
+    a->usage.finished_ns = ech_now_ns();
+    a->usage.preemptions = a->seq.n_preempted;
+    (void)ech_sched_end(&e->sched, &a->seq);
+    count_finish(e, a, ev.finish);
+    if (r->first_error.code == ECH_OK) r->first_error = ev.error;
+    ev.usage = a->usage;
+    ech_request_event(r, &ev);
+    if (--r->n_live == 0) tell_done(e, r);
+}
+
+void ech_live_reap(ech_engine *e)
+{
+    for (ech_request *r = e->ending.head, *next; r != NULL; r = next) {
+        next = r->next;
+        bool is_over = true;
+        for (uint32_t i = 0; i < r->n_answers && is_over; i++)
+            is_over = r->answers[i].seq.state == ECH_SEQ_RELEASED;
+        if (!is_over) continue;
+        list_remove(&e->ending, r);
+        ech_request_let_go(r);
+    }
+}
+
+static void finish_all(ech_engine *e, ech_request *r, ech_finish why, const ech_error *err)
+{
+    const uint32_t n = r->n_answers;
+    for (uint32_t i = 0; i < n; i++)
+        ech_live_finish(e, &r->answers[i], why, NULL, err);
+}
+
+void ech_live_end_all(ech_engine *e, ech_finish why, const ech_error *err)
+{
+    for (ech_request *r = e->live.head, *next; r != NULL; r = next) {
+        next = r->next;
+        finish_all(e, r, why, err);
+    }
+}
+
+/* ---- the beginning ---- */
+
+/* Nothing has to be computed: a prompt that is only echoed, or a single id that is only scored. */
+static bool needs_no_row(const ech_answer *a)
+{
+    return a->request->scores_only && (a->request->prompt_logprobs < 0 || a->seq.n_prompt == 1);
+}
+
+static ech_status take_places(ech_engine *e, ech_request *r, ech_error *err)
+{
+    if (ech_kv_salt_acquire(&e->kv, ech_str_from(r->cache_salt), &r->salt) != ECH_OK)
+        return ech_fail(err, ECH_ENOMEM, "queueing a request: out of memory");
+    if (ech_sched_tenant_acquire(&e->sched, ech_str_from(r->tenant), r->tenant_weight,
+                                 &r->tenant_idx) != ECH_OK) {
+        ech_kv_salt_release(&e->kv, r->salt);
+        return ech_fail(err, ECH_ENOMEM, "queueing a request: out of memory");
+    }
+    r->has_places = true;
+    return ECH_OK;
+}
+
+void ech_live_accept(ech_engine *e, ech_request *r)
+{
+    const int64_t now = ech_now_ns();
+    ech_error err = { .code = ECH_OK };
+    ech_event ev = { .kind = ECH_EVENT_QUEUED, .seed = r->seed };
+    r->n_live = r->n_answers;
+    list_append(&e->live, r);
+    e->n_deadlines += r->deadline_ns > 0;
+    for (uint32_t i = 0; i < r->n_answers; i++) {
+        r->answers[i].usage.queued_ns = r->answers[i].seq.queued_ns = now;
+        add_usage(&ev.usage, &r->answers[i], i % r->n == 0);
+    }
+    (void)pthread_mutex_lock(&e->lock);
+    e->counters.requests_total++;
+    (void)pthread_mutex_unlock(&e->lock);
+    ech_request_event(r, &ev);
+    if (take_places(e, r, &err) != ECH_OK) {
+        finish_all(e, r, ECH_FINISH_ERROR, &err);
+        return;
+    }
+    const uint32_t n = r->n_answers;
+    for (uint32_t i = 0; i < n; i++) {
+        ech_answer *const a = &r->answers[i];
+        a->seq.salt = r->salt;
+        a->seq.tenant = r->tenant_idx;
+        if (!needs_no_row(a)) {
+            ech_sched_push(&e->sched, &a->seq);
+            continue;
+        }
+        ech_live_start(e, a);
+        ech_live_finish(e, a, ECH_FINISH_LENGTH, NULL, NULL);
+    }
+}
+
+static void tell_first_prompt_id(ech_answer *a)
+{
+    ech_event ev = { .kind = ECH_EVENT_PROMPT_TOKEN, .choice = a->index, .id = a->seq.ids[0] };
+    ech_request_event(a->request, &ev);
+    a->n_scored = 1;
+}
+
+/* At the first admission: the events and states that an answer begins with. */
+static ech_status begin(ech_engine *e, ech_answer *a, ech_error *err)
+{
+    ech_request *const r = a->request;
+    const ech_seq *const seq = &a->seq;
+    const ech_output_options oo = {
+        .tokenizer = e->tokenizer,
+        .prompt_ids = r->echo ? NULL : seq->ids,
+        .n_prompt = r->echo ? 0 : seq->n_prompt,
+        .skip_special = r->skip_special,
+        .stop = r->stop,
+        .n_stop = r->n_stop,
+        .include_stop = r->include_stop,
+    };
+    ECH_TRY(ech_output_init(&a->output, &oo, err));
+    if (r->hook != NULL) ECH_TRY(r->hook->open(r->hook->self, &a->constraint, err));
+    if (r->echo) {
+        ech_str text;
+        ECH_TRY(ech_output_echo(&a->output, seq->ids, seq->n_prompt, &text, err));
+        tell_text(a, text);
+    }
+    if (seq->n_scores > 0) tell_first_prompt_id(a);
+    return ECH_OK;
+}
+
+void ech_live_start(ech_engine *e, ech_answer *a)
+{
+    const bool is_first = a->usage.started_ns == 0;
+    if (a->seq.state == ECH_SEQ_RUNNING) ech_step_prepare_slot(&e->memory, a);
+    if (!is_first) return;
+    a->usage.started_ns = ech_now_ns();
+    a->usage.cached_tokens = a->seq.n_reused;
+    ech_inbox_started(e->inbox, 1, a->seq.n_prompt);
+    (void)pthread_mutex_lock(&e->lock);
+    e->counters.prompt_tokens += a->seq.n_prompt;
+    e->counters.cached_tokens += a->seq.n_reused;
+    (void)pthread_mutex_unlock(&e->lock);
+    ech_event ev = {
+        .kind = ECH_EVENT_STARTED, .choice = a->index, .seed = a->seed, .usage = a->usage
+    };
+    ech_request_event(a->request, &ev);
+    ech_error err = { .code = ECH_OK };
+    if (begin(e, a, &err) != ECH_OK) ech_live_finish(e, a, ECH_FINISH_ERROR, NULL, &err);
+}
+
+/* ---- what a step brings ---- */
+
+static void set_logprobs(ech_event *ev, const ech_sample_out *out, int32_t wanted)
+{
+    if (wanted < 0) return;
+    ev->has_logprob = true;
+    ev->logprob = out->logprob;
+    _Static_assert(sizeof(ech_token_prob) == sizeof(ech_top_logprob), "the same pair");
+    ev->top = (const ech_token_prob *)(const void *)out->top;
+    ev->n_top = out->n_top < (uint32_t)wanted ? out->n_top : (uint32_t)wanted;
+}
+
+static void count_token(ech_engine *e, ech_answer *a)
+{
+    const int64_t now = ech_now_ns();
+    (void)pthread_mutex_lock(&e->lock);
+    ech_engine_counters *const c = &e->counters;
+    c->generated_tokens++;
+    if (a->usage.first_token_ns == 0) {
+        c->ttft_count++;
+        c->ttft_ns_total += (uint64_t)(now - a->usage.queued_ns);
+        a->usage.first_token_ns = now;
+    } else {
+        c->gap_count++;
+        c->gap_ns_total += (uint64_t)(now - a->last_token_ns);
+    }
+    (void)pthread_mutex_unlock(&e->lock);
+    a->last_token_ns = now;
+    a->usage.completion_tokens++;
+}
+
+static bool ends_answer(const ech_request *r, int32_t id)
+{
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id) return true;
+    return false;
+}
+
+static ech_status take_id(ech_engine *e, ech_answer *a, const ech_sample_out *out, ech_error *err)
+{
+    ech_request *const r = a->request;
+    const int32_t id = out->id;
+    a->seq.ids[a->seq.n_ids++] = id;
+    a->mu = out->mu;
+    count_token(e, a);
+    ech_event ev = { .kind = ECH_EVENT_TOKEN, .choice = a->index, .id = id };
+    set_logprobs(&ev, out, r->logprobs);
+    ech_request_event(r, &ev);
+    if (ends_answer(r, id)) {
+        ech_live_finish(e, a, ECH_FINISH_STOP, NULL, NULL);
+        return ECH_OK;
+    }
+    bool has_ended = false;
+    if (a->constraint != NULL) ECH_TRY(r->hook->accept(a->constraint, id, &has_ended, err));
+    ech_str text;
+    ECH_TRY(ech_output_push(&a->output, id, &text, err));
+    tell_text(a, text);
+    if (a->output.stopped != NULL)
+        ech_live_finish(e, a, ECH_FINISH_STOP, a->output.stopped, NULL);
+    else if (a->seq.n_ids == a->seq.max_ids)
+        ech_live_finish(e, a, ECH_FINISH_LENGTH, NULL, NULL);
+    else if (has_ended && r->n_stop_ids == 0)
+        ech_live_finish(e, a, ECH_FINISH_STOP, NULL, NULL); /* nothing could end it otherwise */
+    return ECH_OK;
+}
+
+/* Bytes that the chip wrote: a record may be anything. */
+static ech_status check_record(const ech_engine *e, const ech_sample_out *out, ech_error *err)
+{
+    if (out->status == ECH_SAMPLE_NAN)
+        return ech_fail(err, ECH_ENUMERIC, "drawing a token: the model's logits are not numbers");
+    if (out->status == ECH_SAMPLE_MASKED)
+        return ech_fail(err, ECH_ENUMERIC,
+                        "drawing a token: masks, banned and allowed ids leave nothing to choose");
+    if (out->status != ECH_SAMPLE_OK || out->id < 0 || (uint32_t)out->id >= e->memory.shape.vocab ||
+        out->n_top > ECH_SAMPLE_TOP_DEFAULT)
+        return ech_fail(err, ECH_EINTERNAL, "drawing a token: the chip's record is broken (%u, %d)",
+                        out->status, out->id);
+    return ECH_OK;
+}
+
+static void tell_score(ech_answer *a, uint32_t pos, const ech_sample_out *out)
+{
+    if (pos < a->n_scored) return; /* computed again after a preemption */
+    ech_event ev = { .kind = ECH_EVENT_PROMPT_TOKEN, .choice = a->index, .id = a->seq.ids[pos] };
+    set_logprobs(&ev, out, a->request->prompt_logprobs);
+    ech_request_event(a->request, &ev);
+    a->n_scored = pos + 1;
+}
+
+/* Long prompts say how far they are; an answer that goes on tells it by its ids. */
+static void tell_progress(const ech_plan_item *it)
+{
+    ech_answer *const a = (ech_answer *)it->seq;
+    if (a->has_finished || it->n_rows == 1 || it->first >= a->seq.n_prompt) return;
+    const uint32_t done = it->first + it->n_rows;
+    ech_event ev = {
+        .kind = ECH_EVENT_PROGRESS,
+        .choice = a->index,
+        .progress_done = done < a->seq.n_prompt ? done : a->seq.n_prompt,
+        .usage = a->usage,
+    };
+    ech_request_event(a->request, &ev);
+}
+
+static void read_draw(ech_engine *e, const ech_step *step, uint32_t i)
+{
+    const ech_draw *const d = &step->draws[i];
+    ech_answer *const a = d->answer;
+    if (a->has_finished) return;
+    ech_error err = { .code = ECH_OK };
+    const ech_sample_out *const out = ech_step_record(step, &e->memory, i);
+    ech_status rc = check_record(e, out, &err);
+    if (rc == ECH_OK && d->is_score) tell_score(a, d->pos, out);
+    if (rc == ECH_OK && !d->is_score) rc = take_id(e, a, out, &err);
+    if (rc != ECH_OK) ech_live_finish(e, a, ECH_FINISH_ERROR, NULL, &err);
+}
+
+/* A prompt that is only scored ends with its last score. */
+static void finish_scored(ech_engine *e, const ech_plan_item *it)
+{
+    ech_answer *const a = (ech_answer *)it->seq;
+    if (a->request->scores_only && a->n_scored == a->seq.n_prompt)
+        ech_live_finish(e, a, ECH_FINISH_LENGTH, NULL, NULL);
+}
+
+/* A reader that is too far behind: its request makes no more until it has read everything. */
+static void check_reader(const ech_engine *e, const ech_plan_item *it)
+{
+    ech_request *const r = ((ech_answer *)it->seq)->request;
+    if (ech_load_relaxed(&r->unread_bytes) < e->options.event_bytes) return;
+    ech_store_release(&r->is_behind, 1);
+    for (uint32_t i = 0; i < r->n_answers; i++)
+        r->answers[i].seq.is_paused = true;
+    /* It may have read the last byte before the flag was set, and rung for nothing. */
+    if (ech_load_relaxed(&r->unread_bytes) == 0) ech_inbox_ring(r->inbox);
+}
+
+void ech_live_read(ech_engine *e, const ech_step *step)
+{
+    for (uint32_t i = 0; i < step->plan.n_items; i++)
+        tell_progress(&step->plan.items[i]);
+    for (uint32_t i = 0; i < step->n_draws; i++)
+        read_draw(e, step, i);
+    for (uint32_t i = 0; i < step->plan.n_items; i++) {
+        finish_scored(e, &step->plan.items[i]);
+        check_reader(e, &step->plan.items[i]);
+    }
+}
+
+/* ---- looking around ---- */
+
+static void look_at(ech_engine *e, ech_request *r, int64_t now, bool rung)
+{
+    const ech_error late = { .code = ECH_ETIMEOUT,
+                             .offset = -1,
+                             .text = "the deadline has passed" };
+    if (rung && ech_load_relaxed(&r->cancel_wanted) != 0) {
+        finish_all(e, r, ECH_FINISH_CANCELLED, NULL);
+    } else if (r->deadline_ns > 0 && now >= r->deadline_ns) {
+        finish_all(e, r, ECH_FINISH_ERROR, &late);
+    } else if (rung && r->answers[0].seq.is_paused && ech_load_relaxed(&r->unread_bytes) == 0) {
+        ech_store_relaxed(&r->is_behind, 0);
+        for (uint32_t i = 0; i < r->n_answers; i++)
+            r->answers[i].seq.is_paused = false;
+    }
+}
+
+void ech_live_look(ech_engine *e, bool rung)
+{
+    if (!rung && e->n_deadlines == 0) return;
+    const int64_t now = ech_now_ns();
+    for (ech_request *r = e->live.head, *next; r != NULL; r = next) {
+        next = r->next;
+        look_at(e, r, now, rung);
+    }
+}
+
+int64_t ech_live_next_deadline(const ech_engine *e)
+{
+    int64_t first = INT64_MAX;
+    for (const ech_request *r = e->live.head; r != NULL && e->n_deadlines > 0; r = r->next)
+        if (r->deadline_ns > 0 && r->deadline_ns < first) first = r->deadline_ns;
+    return first;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing an engine, in the order of every start: read headers and plan sizes · map
+ * regions · register programs · fork · start the thread · fill the weights.
+ *
+ * Nothing is allocated for the model before the plan is known to fit, and no thread of ours exists
+ * before the fork. Runs on the caller's thread.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/os/process.h"
+#include "src/chip/kv.h"
+#include "src/chip/sampler_program.h"
+#include "src/engine/engine_int.h"
+#include "src/engine/machine.h"
+
+_Static_assert(ECH_KV_TOKENS == ECH_KV_PAGE, "the engine's pages are the chip's");
+
+enum { DEFAULT_RUNNING = 32, DEFAULT_QUEUED = 1024, DEFAULT_CHUNK = 256, MAX_CHUNK = 512 };
+#define DEFAULT_QUEUED_TOKENS (UINT64_C(4) << 20)
+#define DEFAULT_EVENT_BYTES   (UINT64_C(1) << 20)
+
+void ech_engine_options_default(ech_engine_options *o)
+{
+    *o = (ech_engine_options){ .struct_size = sizeof *o };
+}
+
+/* ---- options ---- */
+
+static ech_status check_option(const char *name, uint64_t value, uint64_t max, ech_error *err)
+{
+    if (value <= max) return ECH_OK;
+    return ech_fail(err, ECH_EINVAL, "%s is %llu, must be at most %llu", name,
+                    (unsigned long long)value, (unsigned long long)max);
+}
+
+static ech_status check_options(const ech_engine_options *o, ech_error *err)
+{
+    if (o->struct_size != sizeof *o)
+        return ech_fail(err, ECH_EINVAL,
+                        "struct_size is not set; call ech_engine_options_default() first");
+    ECH_TRY(check_option("max_running", o->max_running, ECH_SCHED_MAX_RUNNING, err));
+    ECH_TRY(check_option("prefill_chunk", o->prefill_chunk, MAX_CHUNK, err));
+    ECH_TRY(check_option("threads", o->threads, ECH_CPU_MAX_THREADS, err));
+    ECH_TRY(check_option("kv_type", o->kv_type, ECH_KV_TYPES - 1, err));
+    ECH_TRY(check_option("compute", o->compute, ECH_COMPUTE_BF16, err));
+    if (o->platform != NULL && ech_platform_find(o->platform) == NULL)
+        return ech_fail(err, ECH_EINVAL, "there is no platform '%s', there are: %s", o->platform,
+                        ech_platform_names());
+    for (size_t i = 0; i < o->n_devices; i++)
+        if (o->device_ids[i] != 0)
+            return ech_fail(err, ECH_EINVAL, "there is no device %d, this machine has one, 0",
+                            o->device_ids[i]);
+    return check_option("number of devices", o->n_devices, 1, err);
+}
+
+static void fill_defaults(ech_engine_options *o)
+{
+    if (o->platform == NULL) o->platform = "cpu";
+    if (o->max_running == 0) o->max_running = DEFAULT_RUNNING;
+    if (o->max_queued == 0) o->max_queued = DEFAULT_QUEUED;
+    if (o->max_queued_tokens == 0) o->max_queued_tokens = DEFAULT_QUEUED_TOKENS;
+    if (o->prefill_chunk == 0) o->prefill_chunk = DEFAULT_CHUNK;
+    if (o->chip_deaths == 0) o->chip_deaths = 3;
+    if (o->event_bytes == 0) o->event_bytes = DEFAULT_EVENT_BYTES;
+}
+
+/* ---- the plan ---- */
+
+typedef struct sizes {
+    ech_forward_options forward;
+    ech_model_plan plan;
+    ech_memory_shape shape;
+    uint64_t available;
+    const char *limited_by;
+} sizes;
+
+static uint64_t at_most(uint64_t value, uint64_t limit)
+{
+    return value < limit ? value : limit;
+}
+
+/* Pages for max_running answers of full length, within half of what is left after the weights. */
+static uint64_t default_pages(const ech_engine_options *o, const sizes *s, uint64_t pages_of_one)
+{
+    const uint64_t rest = s->plan.weights_bytes + s->plan.arena_bytes + s->plan.logits_bytes;
+    const uint64_t left = s->available > rest ? (s->available - rest) / 2 : 0;
+    const uint64_t n = at_most(o->max_running * pages_of_one, left / s->plan.kv_page_bytes);
+    /* A length that was asked for counts; whether it fits is checked with everything else. */
+    return o->max_seq_len > 0 && n < pages_of_one ? pages_of_one : n;
+}
+
+static ech_status plan_pages(const ech_engine_options *o, sizes *s, ech_error *err)
+{
+    const uint64_t pages_of_one = ech_memory_table_len(&s->shape);
+    uint64_t n =
+        o->kv_memory > 0 ? o->kv_memory / s->plan.kv_page_bytes : default_pages(o, s, pages_of_one);
+    if (n == 0 && o->kv_memory > 0)
+        return ech_fail(err, ECH_EINVAL,
+                        "kv_memory is %llu bytes, one page of %d positions takes %llu",
+                        (unsigned long long)o->kv_memory, ECH_KV_PAGE,
+                        (unsigned long long)s->plan.kv_page_bytes);
+    if (n == 0) n = 1; /* the check of the whole plan says what is missing */
+    s->shape.n_pages = (uint32_t)at_most(n, UINT32_C(1) << 30);
+    return ECH_OK;
+}
+
+static ech_status plan_sizes(const ech_engine *e, sizes *s, ech_error *err)
+{
+    const ech_engine_options *const o = &e->options;
+    const uint32_t model_max = e->model_info.max_context;
+    if (o->max_seq_len > model_max)
+        return ech_fail(err, ECH_EINVAL,
+                        "max_seq_len is %u, the model was made for %u positions; choose at most "
+                        "that",
+                        o->max_seq_len, model_max);
+    const uint32_t max_seq_len = o->max_seq_len > 0 ? o->max_seq_len : model_max;
+    *s = (sizes){ .forward = { .max_rows = o->prefill_chunk + o->max_running,
+                               .max_logits = ECH_STEP_MAX_LOGITS,
+                               .max_positions = max_seq_len,
+                               .kv_type = o->kv_type,
+                               .compute = o->compute } };
+    ECH_TRY(ech_model_make_plan(e->model, &s->forward, &s->plan, err));
+    s->available = ech_memory_available(&s->limited_by);
+    s->shape = (ech_memory_shape){
+        .max_rows = s->forward.max_rows,
+        .max_running = o->max_running,
+        .max_seq_len = max_seq_len,
+        .vocab = e->model_info.vocab,
+        .page_bytes = s->plan.kv_page_bytes,
+        .weights_bytes = s->plan.weights_bytes,
+    };
+    ECH_TRY(plan_pages(o, s, err));
+    const uint64_t pool_tokens = (uint64_t)s->shape.n_pages * ECH_KV_PAGE;
+    if (o->max_seq_len == 0 && pool_tokens < max_seq_len)
+        s->shape.max_seq_len = (uint32_t)pool_tokens;
+    return ech_plan_check(e->model, &s->plan, s->shape.n_pages, 1, s->available, err);
+}
+
+static ech_status write_plan(ech_engine *e, const sizes *s, const ech_cpu_options *cpu,
+                             ech_error *err)
+{
+    const double mib = 1024.0 * 1024.0;
+    ech_buf b = { 0 };
+    const ech_status rc = ech_buf_printf(
+        &b,
+        "weights %.1f MiB · KV %u pages of %d positions, %.1f MiB (%s) · step %.1f MiB · arena "
+        "%.1f MiB\n"
+        "free %.1f MiB (%s) · context %u of the model's %u · %u answers at a time · prefill %u "
+        "rows a step\n"
+        "chip 0: %s, %u threads%s\n",
+        (double)s->plan.weights_bytes / mib, s->shape.n_pages, ECH_KV_PAGE,
+        (double)s->shape.n_pages * (double)s->plan.kv_page_bytes / mib,
+        ech_kv_type_name(e->options.kv_type), (double)ech_memory_step_bytes(&s->shape) / mib,
+        (double)s->plan.arena_bytes / mib, (double)s->available / mib,
+        s->limited_by != NULL ? s->limited_by : "memory", s->shape.max_seq_len,
+        e->model_info.max_context, s->shape.max_running, e->options.prefill_chunk,
+        e->options.platform, cpu->n_threads, cpu->pin ? ", pinned" : "");
+    if (rc != ECH_OK) return ech_fail(err, rc, "writing the plan: out of memory");
+    e->plan_text = b.data;
+    return ECH_OK;
+}
+
+/* ---- programs and worker ---- */
+
+static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_threads,
+                                    uint64_t *ret_arena_bytes, ech_error *err)
+{
+    ech_buf pack = { 0 }, forward = { 0 };
+    void *sample = NULL;
+    size_t sample_len = 0;
+    ech_programs *const p = &e->programs;
+    ech_worker *const w = e->worker;
+    ech_status rc = ech_model_pack_program(e->model, &pack, err);
+    if (rc == ECH_OK) rc = ech_model_forward_program(e->model, &s->forward, &forward, err);
+    if (rc == ECH_OK)
+        rc = ech_sample_program(s->shape.vocab, s->shape.max_seq_len, n_threads, &sample,
+                                &sample_len, err);
+    if (rc == ECH_OK)
+        rc = ech_worker_register_program(w, "pack", "pack", pack.data, pack.len, &p->pack, err);
+    if (rc == ECH_OK)
+        rc = ech_worker_register_program(w, "forward", "prefill", forward.data, forward.len,
+                                         &p->prefill, err);
+    if (rc == ECH_OK)
+        rc = ech_worker_register_program(w, "forward", "decode", forward.data, forward.len,
+                                         &p->decode, err);
+    if (rc == ECH_OK)
+        rc =
+            ech_worker_register_program(w, "sample", "sample", sample, sample_len, &p->sample, err);
+    if (rc == ECH_OK) {
+        const uint64_t arena = ech_sample_program_arena_bytes(sample);
+        *ret_arena_bytes = arena > s->plan.arena_bytes ? arena : s->plan.arena_bytes;
+    }
+    ech_buf_fini(&pack);
+    ech_buf_fini(&forward);
+    free(sample);
+    return rc;
+}
+
+static ech_status open_worker(ech_engine *e, ech_cpu_options *cpu, ech_error *err)
+{
+    const void *const blobs[1] = { cpu };
+    const size_t blob_bytes[1] = { sizeof *cpu };
+    ech_worker_options wo = ech_worker_options_default();
+    wo.name = "engine";
+    wo.n_chips = 1;
+    wo.chip_ops = ech_platform_find(e->options.platform);
+    wo.chip_options = blobs;
+    wo.chip_options_bytes = blob_bytes;
+    wo.trace = e->trace_path != NULL;
+    return ech_worker_create(&e->worker, &wo, err);
+}
+
+/* The arena's size must be known to make the worker, and programs are registered with a worker:
+ * the sample program is made twice, which costs nothing. */
+static ech_status plan_arena(const sizes *s, uint32_t n_threads, uint64_t *ret_bytes,
+                             ech_error *err)
+{
+    void *sample;
+    size_t len;
+    ECH_TRY(
+        ech_sample_program(s->shape.vocab, s->shape.max_seq_len, n_threads, &sample, &len, err));
+    const uint64_t bytes = ech_sample_program_arena_bytes(sample);
+    free(sample);
+    *ret_bytes = bytes > s->plan.arena_bytes ? bytes : s->plan.arena_bytes;
+    return ECH_OK;
+}
+
+/* ---- opening ---- */
+
+static ech_status open_text(ech_engine *e, const char *model_dir, ech_error *err)
+{
+    ECH_TRY(ech_model_open(&e->model, model_dir, err));
+    ech_model_get_info(e->model, &e->model_info);
+    for (uint32_t i = 0; ech_model_warning_at(e->model, i) != NULL; i++)
+        ech_log(ECH_LOG_WARN, "%s: %s", e->model_info.path, ech_model_warning_at(e->model, i));
+    return ech_tokenizer_open(&e->tokenizer, ech_model_folder(e->model), err);
+}
+
+static void set_limits(ech_engine *e, const sizes *s)
+{
+    const ech_model_ids *const ids = ech_model_get_ids(e->model);
+    e->limits = (ech_request_limits){
+        .tokenizer = e->tokenizer,
+        .vocab = s->shape.vocab,
+        .max_seq_len = s->shape.max_seq_len,
+        .pool_tokens = (uint64_t)s->shape.n_pages * ECH_KV_PAGE,
+        .max_lists = ECH_LISTS_PER_SLOT,
+        .max_answers = e->options.max_queued,
+        .eos_ids = ids->eos,
+        .n_eos_ids = ids->n_eos,
+    };
+    e->inbox->max_waiting = e->options.max_queued;
+    e->inbox->max_waiting_ids = e->options.max_queued_tokens;
+}
+
+static void copy_page(void *ctx, uint32_t from, uint32_t to)
+{
+    const ech_memory *const m = ctx;
+    memcpy(m->kv.ptr + to * m->shape.page_bytes, m->kv.ptr + from * m->shape.page_bytes,
+           m->shape.page_bytes);
+}
+
+static ech_status open_scheduler(ech_engine *e, const sizes *s, ech_error *err)
+{
+    uint64_t seed;
+    ech_os_random(&seed, sizeof seed);
+    ECH_TRY(ech_kv_init(&e->kv, s->shape.n_pages, seed, err));
+    if (ech_sched_init(&e->sched, &e->kv, s->shape.max_running, s->shape.max_rows,
+                       ECH_STEP_MAX_LOGITS) != ECH_OK)
+        return ech_fail(err, ECH_ENOMEM, "making the scheduler: out of memory");
+    e->sched.copy_page = copy_page;
+    e->sched.copy_ctx = &e->memory;
+    e->sched.no_cache = e->options.no_prefix_cache;
+    return ECH_OK;
+}
+
+static ech_status start(ech_engine *e, const ech_engine_options *options, ech_error *err)
+{
+    sizes s;
+    ech_machine machine;
+    uint64_t registered_arena;
+    ech_cpu_options cpu = { .struct_size = sizeof cpu, .isa = ECH_ISA_AUTO };
+    ECH_TRY(open_text(e, options->model_dir, err));
+    ECH_TRY(plan_sizes(e, &s, err));
+    const char *const oversubscribe = getenv("ECHELON_OVERSUBSCRIBE");
+    ech_os_machine(&machine);
+    ech_machine_plan_cores(&machine, e->options.threads,
+                           oversubscribe != NULL && strcmp(oversubscribe, "1") == 0, &cpu);
+    e->options.threads = cpu.n_threads;
+    ECH_TRY(plan_arena(&s, cpu.n_threads, &cpu.arena_bytes, err));
+    ECH_TRY(write_plan(e, &s, &cpu, err));
+    ech_log(ECH_LOG_INFO, "%s", e->plan_text);
+    ECH_TRY(ech_inbox_create(&e->inbox, err));
+    set_limits(e, &s);
+    ECH_TRY(open_worker(e, &cpu, err));
+    ECH_TRY(ech_memory_map(&e->memory, e->worker, &s.shape, e->model, err));
+    ECH_TRY(register_programs(e, &s, cpu.n_threads, &registered_arena, err));
+    ECH_ASSERT(registered_arena == cpu.arena_bytes);
+    ECH_TRY(ech_worker_init(e->worker, err));
+    ECH_TRY(open_scheduler(e, &s, err));
+    if (pthread_create(&e->thread, NULL, ech_engine_thread, e) != 0)
+        return ech_fail_errno(err, ECH_EOS, "starting the engine's thread");
+    e->thread_runs = true;
+    return ECH_OK;
+}
+
+ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *options,
+                           ech_error *err)
+{
+    ECH_TRY(check_options(options, err));
+    ech_engine *e = calloc(1, sizeof *e);
+    if (e == NULL) return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
+    (void)pthread_mutex_init(&e->lock, NULL);
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&e->changed, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    e->options = *options;
+    fill_defaults(&e->options);
+    if (options->trace_path != NULL && (e->trace_path = strdup(options->trace_path)) == NULL) {
+        ech_engine_close(&e);
+        return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
+    }
+    const ech_status rc = start(e, options, err);
+    if (rc != ECH_OK) {
+        ech_engine_close(&e);
+        return rc;
+    }
+    *ret_engine = e;
+    return ECH_OK;
+}
+
+/* ---- packing ---- */
+
+static ech_status submit_pack(ech_orch *orch, void *arg, ech_error *err)
+{
+    ech_engine *const e = arg;
+    ech_args *const args = &e->args;
+    ech_args_clear(args);
+    for (uint32_t i = 0; i <= e->memory.n_sources; i++) {
+        const bool is_source = i < e->memory.n_sources;
+        const ech_area *const a = is_source ? &e->memory.sources[i] : &e->memory.weights;
+        const ech_tensor t = ech_tensor_view(a->buffer, 0, ECH_DTYPE_U8, 1, &a->bytes);
+        ech_args_add(args, is_source ? ECH_INPUT : ECH_OUTPUT_EXISTING, &t);
+    }
+    return ech_submit_next_level(orch, &e->programs.pack, args, NULL, 0, err);
+}
+
+ech_status ech_pack_run(ech_engine *e, ech_error *err)
+{
+    ech_run *run;
+    ech_model_image_begin(e->model, e->memory.weights.ptr);
+    ECH_TRY(ech_worker_submit(e->worker, submit_pack, e, &run, err));
+    ech_status rc;
+    while ((rc = ech_run_wait(run, 0.05, err)) == ECH_ETIMEOUT) {
+        (void)pthread_mutex_lock(&e->lock);
+        const bool closing = e->is_closing;
+        (void)pthread_mutex_unlock(&e->lock);
+        if (closing) ech_run_cancel(run);
+    }
+    ech_run_release(&run);
+    ech_model_close_sources(e->model);
+    if (rc == ECH_OK) (void)ech_worker_region_collapse(e->worker, &e->memory.weights_region);
+    return rc;
+}
+
+/* ---- closing ---- */
+
+static void stop_thread(ech_engine *e)
+{
+    if (!e->thread_runs) return;
+    (void)pthread_mutex_lock(&e->lock);
+    e->is_closing = true;
+    (void)pthread_mutex_unlock(&e->lock);
+    ech_inbox_ring(e->inbox);
+    (void)pthread_join(e->thread, NULL);
+}
+
+void ech_engine_close(ech_engine **engine)
+{
+    ech_engine *e;
+    ech_error err = { .code = ECH_OK };
+    if (engine == NULL || (e = *engine) == NULL) return;
+    *engine = NULL;
+    stop_thread(e);
+    if (e->worker != NULL && ech_worker_close(&e->worker, &err) != ECH_OK)
+        ech_log(ECH_LOG_ERROR, "closing the worker: %s", err.text);
+    if (e->sched.kv != NULL) ech_sched_fini(&e->sched);
+    ech_kv_fini(&e->kv);
+    ech_memory_fini(&e->memory);
+    ech_tokenizer_close(&e->tokenizer);
+    ech_model_close(&e->model);
+    ech_inbox_unref(&e->inbox);
+    free(e->plan_text);
+    free(e->trace_path);
+    (void)pthread_mutex_destroy(&e->lock);
+    (void)pthread_cond_destroy(&e->changed);
+    free(e);
+}

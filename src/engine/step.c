@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building and sending a step. See step.h for the order, memory.h for who may write what when.
+ */
+#include "src/engine/step.h"
+
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/engine/sampling.h"
+
+/* Where an answer's drawn id stands in the ids tensor: by slot and the parity of the step. */
+static int32_t id_slot(const ech_seq *seq, uint32_t parity)
+{
+    return (int32_t)(parity * ECH_SCHED_MAX_RUNNING + seq->slot);
+}
+
+static int32_t *slot_history(const ech_memory *m, uint32_t slot)
+{
+    return (int32_t *)(void *)m->history.ptr + (uint64_t)slot * m->shape.max_seq_len;
+}
+
+static int32_t *slot_lists(const ech_memory *m, uint32_t slot)
+{
+    return (int32_t *)(void *)m->lists.ptr + (uint64_t)slot * ECH_LISTS_PER_SLOT;
+}
+
+void ech_step_prepare_slot(const ech_memory *m, ech_answer *a)
+{
+    a->n_history = 0;
+    float *const state = (float *)(void *)m->state.ptr + 2 * (size_t)a->seq.slot;
+    const uint32_t n_done = a->seq.n_ids - a->seq.n_prompt;
+    state[n_done & 1] = a->mu;
+    ech_sampler_row *const row = &a->row;
+    ech_sampler_row_init(row);
+    ech_sampling_fill(row, &a->request->sampling, a->request->stop_ids, a->request->n_stop_ids,
+                      slot_lists(m, a->seq.slot), a->seq.slot * ECH_LISTS_PER_SLOT);
+    row->seed = a->seed;
+    row->min_tokens = a->request->min_tokens;
+    row->want_logprob = a->request->logprobs >= 0;
+    row->n_top = a->request->logprobs > 0 ? (uint32_t)a->request->logprobs : 0;
+    row->state_slot = a->seq.slot;
+}
+
+/* ---- forward rows ---- */
+
+static void write_table(const ech_memory *m, const ech_seq *seq)
+{
+    uint32_t *const table =
+        (uint32_t *)(void *)m->tables.ptr + (uint64_t)seq->slot * ech_memory_table_len(&m->shape);
+    memcpy(table, seq->pages, seq->n_pages * sizeof *table);
+}
+
+static void write_row(const ech_step *step, const ech_memory *m, const ech_seq *seq, uint32_t pos,
+                      int32_t logit_row, ech_row *row)
+{
+    *row = (ech_row){
+        .seq = seq->slot,
+        .pos = pos,
+        .id = pos < seq->n_ids ? seq->ids[pos] : -1 - id_slot(seq, step->parity ^ 1),
+        .pages = seq->slot * ech_memory_table_len(&m->shape),
+        .logit_row = logit_row,
+    };
+}
+
+/* ---- sampler rows ---- */
+
+static void write_history(const ech_memory *m, ech_answer *a)
+{
+    int32_t *const history = slot_history(m, a->seq.slot);
+    memcpy(history + a->n_history, a->seq.ids + a->n_history,
+           (a->seq.n_ids - a->n_history) * sizeof *history);
+    a->n_history = a->seq.n_ids;
+}
+
+static void write_score_row(const ech_draw *d, uint32_t logit_row, ech_sampler_row *row)
+{
+    ech_sampler_row_init(row);
+    row->mode = ECH_SAMPLE_SCORE;
+    row->logit_row = logit_row;
+    row->target_id = d->answer->seq.ids[d->pos];
+    row->out_slot = -1;
+    row->want_logprob = 1;
+    row->n_top = (uint32_t)d->answer->request->prompt_logprobs;
+}
+
+static void write_draw_row(const ech_step *step, const ech_memory *m, const ech_draw *d,
+                           uint32_t logit_row, ech_sampler_row *row)
+{
+    ech_answer *const a = d->answer;
+    const ech_seq *const seq = &a->seq;
+    *row = a->row;
+    row->pos = d->pos;
+    row->logit_row = logit_row;
+    row->out_slot = id_slot(seq, step->parity);
+    row->n_done = d->pos - seq->n_prompt;
+    row->state_parity = row->n_done & 1;
+    if (ech_sampling_needs_history(&a->request->sampling)) {
+        write_history(m, a);
+        row->history = seq->slot * m->shape.max_seq_len;
+        row->n_prompt = seq->n_prompt;
+        row->n_output = seq->n_ids - seq->n_prompt;
+        row->pending_slot = d->pos > seq->n_ids ? id_slot(seq, step->parity ^ 1) : -1;
+    }
+}
+
+static ech_status write_mask(ech_step *step, const ech_memory *m, const ech_draw *d,
+                             ech_sampler_row *row, ech_error *err)
+{
+    if (d->answer->constraint == NULL) return ECH_OK;
+    const uint32_t words = ECH_MASK_WORDS(m->shape.vocab);
+    const uint32_t mask_row = step->parity * ECH_SCHED_MAX_RUNNING + d->answer->seq.slot;
+    row->mask_row = (int32_t)mask_row;
+    step->has_masks = true;
+    return d->answer->request->hook->mask(
+        d->answer->constraint, (uint32_t *)(void *)m->masks.ptr + (uint64_t)mask_row * words, words,
+        err);
+}
+
+static ech_status write_sampler_rows(ech_step *step, const ech_memory *m, ech_answer **ret_failed,
+                                     ech_error *err)
+{
+    ech_sampler_row *const rows =
+        (ech_sampler_row *)(void *)m->srows.ptr + step->parity * ECH_STEP_MAX_LOGITS;
+    for (uint32_t i = 0; i < step->n_draws; i++) {
+        const ech_draw *const d = &step->draws[i];
+        if (d->is_score) {
+            write_score_row(d, i, &rows[i]);
+            continue;
+        }
+        write_draw_row(step, m, d, i, &rows[i]);
+        const ech_status rc = write_mask(step, m, d, &rows[i], err);
+        if (rc == ECH_OK) continue;
+        *ret_failed = d->answer;
+        return rc;
+    }
+    return ECH_OK;
+}
+
+/* ---- building ---- */
+
+/* Rows of one item; logits are numbered in the order of the rows that want them. */
+static uint32_t write_item(ech_step *step, const ech_memory *m, const ech_plan_item *it,
+                           ech_row *rows)
+{
+    ech_answer *const a = (ech_answer *)it->seq;
+    write_table(m, it->seq);
+    for (uint32_t k = 0; k < it->n_rows; k++) {
+        const bool scores = k < it->n_scores;
+        const bool draws = it->samples && k + 1 == it->n_rows;
+        const uint32_t pos = it->first + k;
+        int32_t logit_row = -1;
+        if (scores || draws) {
+            logit_row = (int32_t)step->n_draws;
+            step->draws[step->n_draws++] =
+                (ech_draw){ .answer = a, .is_score = scores, .pos = pos + 1 };
+        }
+        write_row(step, m, it->seq, pos, logit_row, &rows[k]);
+    }
+    return it->n_rows;
+}
+
+ech_status ech_step_build(ech_step *step, const ech_memory *m, ech_answer **ret_failed,
+                          ech_error *err)
+{
+    ech_row *const rows = (ech_row *)(void *)m->rows.ptr + step->parity * m->shape.max_rows;
+    uint32_t n = 0;
+    step->n_draws = 0;
+    step->has_masks = false;
+    for (uint32_t i = 0; i < step->plan.n_items; i++)
+        n += write_item(step, m, &step->plan.items[i], rows + n);
+    ECH_ASSERT(n == step->plan.n_rows && step->n_draws == step->plan.n_logits);
+    return write_sampler_rows(step, m, ret_failed, err);
+}
+
+/* ---- the graph ---- */
+
+typedef struct graph {
+    const ech_step *step;
+    const ech_memory *m;
+    const ech_programs *programs;
+    ech_args *args;
+} graph;
+
+static void add(ech_args *args, ech_tag tag, const ech_area *area, uint64_t offset, ech_dtype dtype,
+                uint64_t n0, uint64_t n1)
+{
+    const uint64_t shape[2] = { n0, n1 };
+    const ech_tensor t = ech_tensor_view(area->buffer, offset, dtype, n1 > 0 ? 2 : 1, shape);
+    ech_args_add(args, tag, &t);
+}
+
+static ech_status submit_forward(const graph *g, ech_orch *orch, ech_error *err)
+{
+    const ech_memory *const m = g->m;
+    const ech_step_plan *const plan = &g->step->plan;
+    ech_args *const args = g->args;
+    ech_args_clear(args);
+    add(args, ECH_INPUT, &m->weights, 0, ECH_DTYPE_U8, m->weights.bytes, 0);
+    add(args, ECH_INPUT, &m->rows, g->step->parity * m->rows.bytes / 2, ECH_DTYPE_U8,
+        plan->n_rows * sizeof(ech_row), 0);
+    add(args, ECH_INPUT, &m->tables, 0, ECH_DTYPE_U32, m->tables.bytes / 4, 0);
+    add(args, ECH_INOUT, &m->kv, 0, ECH_DTYPE_U8, m->shape.n_pages, m->shape.page_bytes);
+    add(args, ECH_INPUT, &m->ids, 0, ECH_DTYPE_I32, m->ids.bytes / 4, 0);
+    add(args, ECH_OUTPUT_EXISTING, &m->logits, 0, ECH_DTYPE_F32, ECH_STEP_MAX_LOGITS,
+        m->shape.vocab);
+    ech_args_add_scalar(args, plan->n_rows);
+    ech_args_add_scalar(args, g->step->n_draws);
+    const bool decodes = plan->n_rows == plan->n_decode_rows;
+    return ech_submit_next_level(orch, decodes ? &g->programs->decode : &g->programs->prefill, args,
+                                 NULL, 0, err);
+}
+
+static ech_status submit_sample(const graph *g, ech_orch *orch, ech_error *err)
+{
+    const ech_memory *const m = g->m;
+    const uint32_t n = g->step->n_draws, parity = g->step->parity;
+    ech_args *const args = g->args;
+    ech_args_clear(args);
+    add(args, ECH_INPUT, &m->logits, 0, ECH_DTYPE_F32, n, m->shape.vocab);
+    add(args, ECH_INPUT, &m->srows, parity * m->srows.bytes / 2, ECH_DTYPE_U8, n,
+        sizeof(ech_sampler_row));
+    add(args, ECH_INPUT, &m->history, 0, ECH_DTYPE_I32, m->history.bytes / 4, 0);
+    add(args, ECH_INPUT, &m->lists, 0, ECH_DTYPE_I32, m->lists.bytes / 4, 0);
+    add(args, ECH_INPUT, &m->masks, 0, ECH_DTYPE_U32, UINT64_C(2) * ECH_SCHED_MAX_RUNNING,
+        ECH_MASK_WORDS(m->shape.vocab));
+    add(args, ECH_INOUT, &m->state, 0, ECH_DTYPE_F32, ECH_SCHED_MAX_RUNNING, 2);
+    add(args, ECH_INOUT, &m->ids, 0, ECH_DTYPE_I32, m->ids.bytes / 4, 0);
+    add(args, ECH_OUTPUT_EXISTING, &m->out, parity * m->out.bytes / 2, ECH_DTYPE_U8, n,
+        ECH_OUT_STRIDE);
+    ech_args_add_scalar(args, n);
+    ech_args_add_scalar(args, ECH_OUT_STRIDE);
+    return ech_submit_next_level(orch, &g->programs->sample, args, NULL, 0, err);
+}
+
+static ech_status submit_step(ech_orch *orch, void *arg, ech_error *err)
+{
+    const graph *const g = arg;
+    ECH_TRY(submit_forward(g, orch, err));
+    return g->step->n_draws > 0 ? submit_sample(g, orch, err) : ECH_OK;
+}
+
+ech_status ech_step_send(ech_step *step, const ech_memory *m, const ech_programs *programs,
+                         ech_worker *w, ech_args *args, ech_error *err)
+{
+    graph g = { .step = step, .m = m, .programs = programs, .args = args };
+    step->sent_ns = ech_now_ns();
+    return ech_worker_submit(w, submit_step, &g, &step->run, err);
+}
+
+const ech_sample_out *ech_step_record(const ech_step *step, const ech_memory *m, uint32_t i)
+{
+    const uint8_t *const out = m->out.ptr + step->parity * m->out.bytes / 2;
+    return (const ech_sample_out *)(const void *)(out + (uint64_t)i * ECH_OUT_STRIDE);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One step: a plan of the scheduler as the tensors of a forward and a sample task, its run, and
+ * the records that come out of it.
+ *
+ *     built → sent → (one more may be built and sent behind it) → waited for → read
+ *
+ * Two exist, by parity. A step reads the ids that the step before it drew from shared memory, so
+ * it is built while that one runs. Everything here happens on the engine's thread; the graph
+ * callback too.
+ */
+#ifndef ECH_ENGINE_STEP_H
+#define ECH_ENGINE_STEP_H
+
+#include "src/engine/memory.h"
+#include "src/engine/request.h"
+
+/* What a row of the sampler stands for. */
+typedef struct ech_draw {
+    ech_answer *answer;
+    bool is_score; /* of the prompt id at pos; else the id at pos is drawn */
+    uint32_t pos;  /* of the id */
+} ech_draw;
+
+typedef struct ech_step {
+    ech_step_plan plan;
+    uint32_t parity;
+    ech_draw draws[ECH_STEP_MAX_LOGITS]; // [n_draws] in the order of the sampler's rows
+    uint32_t n_draws;
+    bool has_masks;
+    ech_run *run; // NULL: not in flight
+    int64_t sent_ns;
+} ech_step;
+
+typedef struct ech_programs {
+    ech_callable pack, prefill, decode, sample;
+} ech_programs;
+
+/*
+ * A slot's own part of the shared memory, at every admission of an answer: lists, mirostat's state,
+ * and nothing of the history yet.
+ */
+void ech_step_prepare_slot(const ech_memory *m, ech_answer *a);
+
+/* Fills the tensors of step->parity from step->plan. Masks come from the hooks: a hook that fails
+ * is reported by *ret_failed (the answer) and its error; the step must then be planned again. */
+ech_status ech_step_build(ech_step *step, const ech_memory *m, ech_answer **ret_failed,
+                          ech_error *err);
+/* Submits it. args is scratch. On success step->run is in flight. */
+ech_status ech_step_send(ech_step *step, const ech_memory *m, const ech_programs *programs,
+                         ech_worker *w, ech_args *args, ech_error *err);
+/* The record of draw i of a step that is complete. Input from another process: checked. */
+const ech_sample_out *ech_step_record(const ech_step *step, const ech_memory *m, uint32_t i);
+
+#endif

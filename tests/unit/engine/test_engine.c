@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine on the demo model, through its public header and the real worker. */
+#include "tests/unit/test.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "echelon/tokenizer.h"
+#include "src/base/clock.h"
+#include "tests/unit/engine/harness.h"
+
+/* ---- golden ids ---- */
+
+static h_choice choice_of_json(const json_t *row)
+{
+    h_choice c = { 0 };
+    const json_t *const ids = json_object_get(row, "greedy_ids");
+    c.n = (uint32_t)json_array_size(ids);
+    c.ids = calloc(c.n, sizeof *c.ids);
+    for (uint32_t i = 0; i < c.n; i++)
+        c.ids[i] = (int32_t)json_integer_value(json_array_get(ids, i));
+    return c;
+}
+
+static void check_golden(const char *name, const char *dir, bool ignore_eos)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, ECH_SOURCE_DIR "/tests/golden/%s.expected.json", name);
+    json_t *const rows = json_load_file(path, 0, NULL);
+    assert_true(json_is_array(rows));
+    ech_engine_options o = h_options();
+    o.model_dir = dir;
+    o.max_seq_len = 256;
+    o.kv_memory = 0;
+    ech_engine *e = h_open(&o);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *const row = json_array_get(rows, i);
+        const ech_prompt prompt = h_text(json_string_value(json_object_get(row, "prompt")));
+        h_choice expected = choice_of_json(row);
+        ech_request_options ro = h_request(&prompt);
+        ro.max_tokens = ignore_eos ? expected.n : 200;
+        ro.ignore_eos = ignore_eos;
+        h_result *r = h_run(e, &ro);
+        assert_int_equal(r->submitted, ECH_OK);
+        assert_int_equal(r->choices[0].n, expected.n);
+        assert_memory_equal(r->choices[0].ids, expected.ids, expected.n * sizeof(int32_t));
+        const json_t *const text = json_object_get(row, "text");
+        if (text != NULL) {
+            assert_int_equal(r->choices[0].text.len, json_string_length(text));
+            assert_memory_equal(r->choices[0].text.data, json_string_value(text),
+                                json_string_length(text));
+            assert_string_equal(ech_finish_name(r->choices[0].finish),
+                                json_string_value(json_object_get(row, "finish_reason")));
+        }
+        free(expected.ids);
+        h_free(&r);
+    }
+    ech_engine_close(&e);
+    json_decref(rows);
+}
+
+static void tale_gives_the_golden_ids(void **state)
+{
+    (void)state;
+    check_golden("tale", ECH_SOURCE_DIR "/models/tale", false);
+}
+
+static void tiny_models_give_the_golden_ids(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = { "qwen3/gqa-tied-bf16", "qwen3/untied-f32", "qwen3/mha-f16",
+                                         "qwen3/mqa-sharded-bf16", "qwen3/yarn-bf16" };
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        char dir[512];
+        (void)snprintf(dir, sizeof dir, ECH_SOURCE_DIR "/tests/golden/%s", NAMES[i]);
+        check_golden(NAMES[i], dir, true);
+    }
+}
+
+/* ---- the same bits, however it is run ---- */
+
+static const char *const PROMPTS[9] = {
+    "Once upon a time, there was a clever turtle named Molly. She liked to eat cheese and to look "
+    "at the stars. One day Molly went to the river with her friend. They found a small boat, and "
+    "the boat was old. \"Shall we mend it?\" asked Molly. \"We need wood and a rope,\" said her "
+    "friend. They walked back to the village and asked the carpenter.",
+    "The",
+    "One day",
+    "There was a king who",
+    "Q: What is 3 + 4?\nA:",
+    "A small dog sat by the door and waited for its friend. The rain fell all day long.",
+    "\"Thank you,\" said the",
+    "In the old house at the end of the road",
+    "Once",
+};
+
+static h_result *run_nine(const ech_engine_options *o, bool together)
+{
+    ech_engine *e = h_open(o);
+    ech_prompt prompts[9];
+    h_result *all = calloc(1, sizeof *all);
+    for (int i = 0; i < 9; i++)
+        prompts[i] = h_text(PROMPTS[i]);
+    ech_request_options ro = h_request(prompts);
+    ro.max_tokens = 40;
+    if (together) {
+        ro.n_prompts = 9;
+        free(all);
+        all = h_run(e, &ro);
+    }
+    for (int i = 0; i < 9 && !together; i++) {
+        ro.prompts = &prompts[i];
+        h_result *r = h_run(e, &ro);
+        all->choices[i] = r->choices[0];
+        all->n_choices = 9;
+        free(r);
+    }
+    h_assert_idle(e);
+    ech_engine_close(&e);
+    return all;
+}
+
+static void batch_chunk_and_threads_change_no_bit(void **state)
+{
+    (void)state;
+    ech_engine_options o = h_options();
+    o.no_prefix_cache = true;
+    h_result *solo = run_nine(&o, false);
+    for (uint32_t threads = 1; threads <= 2; threads++)
+        for (int c = 0; c < 4; c++) {
+            static const uint32_t CHUNKS[] = { 0, 1, 7, 64 };
+            o.threads = threads;
+            o.prefill_chunk = CHUNKS[c];
+            h_result *batch = run_nine(&o, true);
+            assert_int_equal(batch->n_choices, 9);
+            for (int i = 0; i < 9; i++)
+                h_assert_same(&solo->choices[i], &batch->choices[i]);
+            h_free(&batch);
+        }
+    h_free(&solo);
+}
+
+/* ---- the rest on one engine ---- */
+
+static ech_engine *E;
+
+static int open_one(void **state)
+{
+    (void)state;
+    const ech_engine_options o = h_options();
+    E = h_open(&o);
+    return 0;
+}
+
+static int close_one(void **state)
+{
+    (void)state;
+    h_assert_idle(E);
+    ech_engine_close(&E);
+    return 0;
+}
+
+static void a_prompt_is_reused_to_its_last_token(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text(PROMPTS[0]);
+    const ech_request_options ro = h_request(&prompt);
+    h_result *cold = h_run(E, &ro);
+    h_result *warm = h_run(E, &ro);
+    assert_int_equal(cold->choices[0].usage.cached_tokens, 0);
+    assert_int_equal(warm->choices[0].usage.cached_tokens, warm->usage.prompt_tokens - 1);
+    h_assert_same(&cold->choices[0], &warm->choices[0]);
+    /* The answer is reused too: prompt and answer as the next prompt. */
+    int32_t ids[512];
+    ech_ids prompt_ids = { 0 };
+    assert_int_equal(ech_tokenizer_encode(ech_engine_tokenizer(E), prompt.text, prompt.text_len,
+                                          ECH_ENCODE_SPECIAL | ECH_ENCODE_ADD | ECH_ENCODE_ONE_BOS,
+                                          &prompt_ids, NULL),
+                     ECH_OK);
+    const uint32_t n = (uint32_t)prompt_ids.n;
+    memcpy(ids, prompt_ids.data, n * sizeof *ids);
+    memcpy(ids + n, cold->choices[0].ids, cold->choices[0].n * sizeof *ids);
+    const ech_prompt longer = { .ids = ids, .n_ids = n + cold->choices[0].n };
+    ech_request_options next = h_request(&longer);
+    h_result *more = h_run(E, &next);
+    assert_in_range(more->usage.cached_tokens, n + cold->choices[0].n - 2, longer.n_ids - 1);
+    ech_ids_fini(&prompt_ids);
+    h_free(&cold);
+    h_free(&warm);
+    h_free(&more);
+}
+
+static void choices_differ_by_their_seed_alone(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text(PROMPTS[5]);
+    ech_request_options ro = h_request(&prompt);
+    ro.sampling.temperature = 1;
+    ro.sampling.has_seed = true;
+    ro.sampling.seed = 1000;
+    ro.n = 8;
+    h_result *eight = h_run(E, &ro);
+    assert_int_equal(eight->n_choices, 8);
+    assert_int_equal(eight->usage.prompt_tokens, eight->choices[0].usage.prompt_tokens);
+    ro.n = 1;
+    for (uint32_t k = 0; k < 8; k++) {
+        ro.sampling.seed = 1000 + k;
+        h_result *one = h_run(E, &ro);
+        assert_int_equal(eight->choices[k].seed, 1000 + k);
+        h_assert_same(&one->choices[0], &eight->choices[k]);
+        h_free(&one);
+    }
+    h_free(&eight);
+}
+
+static void a_drawn_seed_is_shown_and_repeats(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    ro.sampling.temperature = 1.2f;
+    h_result *drawn = h_run(E, &ro);
+    ro.sampling.has_seed = true;
+    ro.sampling.seed = drawn->seed;
+    h_result *given = h_run(E, &ro);
+    h_assert_same(&drawn->choices[0], &given->choices[0]);
+    h_free(&drawn);
+    h_free(&given);
+}
+
+static void stop_strings_end_the_text(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    h_result *whole = h_run(E, &ro);
+    const char *const text = whole->choices[0].text.data;
+    /* Every place of the text in turn: within tokens, across them. */
+    for (size_t at = 0; at + 5 <= whole->choices[0].text.len; at += 3) {
+        char stop[8];
+        memcpy(stop, text + at, 5);
+        stop[5] = '\0';
+        const size_t first = (size_t)(strstr(text, stop) - text);
+        const char *const stops[] = { "never in it", stop };
+        ro.stop = stops;
+        ro.n_stop = 2;
+        ro.include_stop = at % 2 == 1;
+        h_result *r = h_run(E, &ro);
+        assert_int_equal(r->choices[0].finish, ECH_FINISH_STOP);
+        assert_int_equal(r->choices[0].text.len, first + (ro.include_stop ? 5 : 0));
+        assert_memory_equal(r->choices[0].text.data, text, r->choices[0].text.len);
+        h_free(&r);
+    }
+    h_free(&whole);
+}
+
+static void max_tokens_and_context_end_with_length(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text(PROMPTS[0]);
+    ech_request_options ro = h_request(&prompt);
+    ro.ignore_eos = true;
+    ro.max_tokens = 100000; /* cut to the context */
+    h_result *r = h_run(E, &ro);
+    assert_int_equal(r->choices[0].finish, ECH_FINISH_LENGTH);
+    assert_int_equal(r->usage.prompt_tokens + r->usage.completion_tokens, 512);
+    h_free(&r);
+    int32_t ids[512] = { 0 };
+    const ech_prompt full = { .ids = ids, .n_ids = 512 };
+    ro.prompts = &full;
+    r = h_run(E, &ro);
+    assert_int_equal(r->submitted, ECH_ECONTEXT);
+    assert_non_null(strstr(r->error.text, "512"));
+    h_free(&r);
+    const ech_prompt almost = { .ids = ids, .n_ids = 511 };
+    ro.prompts = &almost;
+    r = h_run(E, &ro);
+    assert_int_equal(r->choices[0].n, 1);
+    h_free(&r);
+}
+
+static void bad_options_are_refused_by_name(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text("x");
+    const struct {
+        const char *word;
+        ech_status code;
+        ech_request_options o;
+    } cases[] = {
+#define CASE(word, code, ...)                                                                      \
+    { word, code, ({                                                                               \
+          ech_request_options o = h_request(&prompt);                                              \
+          __VA_ARGS__;                                                                             \
+          o;                                                                                       \
+      }) }
+        CASE("temperature", ECH_EINVAL, o.sampling.temperature = -1),
+        CASE("temperature", ECH_EINVAL, o.sampling.temperature = __builtin_nanf("")),
+        CASE("temperature", ECH_EINVAL, o.sampling.temperature = __builtin_inff()),
+        CASE("top_p", ECH_EINVAL, o.sampling.top_p = 0),
+        CASE("top_p", ECH_EINVAL, o.sampling.top_p = 1.5f),
+        CASE("top_k", ECH_EINVAL, o.sampling.top_k = -1),
+        CASE("min_p", ECH_EINVAL, o.sampling.min_p = 2),
+        CASE("repetition_penalty", ECH_EINVAL, o.sampling.repetition_penalty = 0),
+        CASE("frequency_penalty", ECH_EINVAL, o.sampling.frequency_penalty = 3),
+        CASE("mirostat", ECH_EINVAL, o.sampling.mirostat = 3),
+        CASE("n is 0", ECH_EINVAL, o.n = 0),
+        CASE("n is 129", ECH_EINVAL, o.n = 129),
+        CASE("logprobs", ECH_EINVAL, o.logprobs = 21),
+        CASE("max_tokens", ECH_EINVAL, o.max_tokens = 0),
+        CASE("min_tokens", ECH_EINVAL, o.min_tokens = 100),
+        CASE("0 prompts", ECH_EINVAL, o.n_prompts = 0),
+        CASE("struct_size", ECH_EINVAL, o.struct_size = 8),
+        CASE("stop[0]", ECH_EINVAL, static const char *const empty[] = { "" }; o.stop = empty;
+             o.n_stop = 1),
+        CASE("stop_ids", ECH_EINVAL, static const int32_t far[] = { 999999 }; o.stop_ids = far;
+             o.n_stop_ids = 1),
+        CASE("empty", ECH_EINVAL, static const ech_prompt none = { .text = "" }; o.prompts = &none),
+        CASE("id 999999", ECH_EINVAL, static const int32_t far[] = { 1, 999999 };
+             static const ech_prompt ids = { .ids = far, .n_ids = 2 }; o.prompts = &ids),
+#undef CASE
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        h_result *r = h_run(E, &cases[i].o);
+        assert_int_equal(r->submitted, cases[i].code);
+        if (strstr(r->error.text, cases[i].word) == NULL)
+            fail_msg("case %zu: '%s' does not name '%s'", i, r->error.text, cases[i].word);
+        h_free(&r);
+    }
+}
+
+static void a_cancelled_request_ends_and_gives_its_pages_back(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    ro.ignore_eos = true;
+    ro.max_tokens = 400;
+    ro.n = 4;
+    for (int at = 0; at < 12; at++) {
+        ech_request *request;
+        ech_event ev;
+        ech_error err;
+        assert_int_equal(ech_engine_submit(E, &ro, &request, NULL), ECH_OK);
+        h_result *const r = calloc(1, sizeof *r);
+        for (int i = 0; i < at * at; i++) {
+            assert_int_equal(ech_request_next(request, 10000, &ev, &err), ECH_OK);
+            h_take(r, &ev);
+        }
+        ech_request_cancel(request);
+        while (r->n_done == 0) {
+            assert_int_equal(ech_request_next(request, 10000, &ev, &err), ECH_OK);
+            h_take(r, &ev);
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(r->choices[i].finish, ECH_FINISH_CANCELLED);
+        ech_request_cancel(request); /* harmless */
+        ech_request_close(&request);
+        h_result *done = r;
+        h_free(&done);
+    }
+    h_assert_idle(E);
+}
+
+static void a_deadline_ends_a_request(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    ro.ignore_eos = true;
+    ro.max_tokens = 400;
+    ro.deadline_ns = ech_now_ns() + 20 * ECH_NS_PER_MS;
+    ro.n = 8;
+    h_result *r = h_run(E, &ro);
+    assert_int_equal(r->error.code, ECH_ETIMEOUT);
+    assert_int_equal(r->choices[7].finish, ECH_FINISH_ERROR);
+    assert_true(ech_now_ns() - ro.deadline_ns < 2 * ECH_NS_PER_S);
+    h_free(&r);
+}
+
+static void a_slow_reader_is_left_out_and_comes_back(void **state)
+{
+    (void)state;
+    ech_engine_options o = h_options();
+    o.event_bytes = 4096;
+    ech_engine *e = h_open(&o);
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    ro.ignore_eos = true;
+    ro.max_tokens = 300;
+    ech_request *slow;
+    assert_int_equal(ech_engine_submit(e, &ro, &slow, NULL), ECH_OK);
+    h_result *other = h_run(e, &ro); /* goes on meanwhile */
+    ech_engine_counters c = h_counters(e);
+    assert_int_equal(other->choices[0].n, 300);
+    assert_true(c.generated_tokens < 300 + 100);
+    h_result *r = h_finish(&slow);
+    h_assert_same(&r->choices[0], &other->choices[0]);
+    h_free(&r);
+    h_free(&other);
+    ech_engine_close(&e);
+}
+
+static void a_prompt_can_be_scored_and_echoed(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text(PROMPTS[0]);
+    ech_request_options ro = h_request(&prompt);
+    ro.prompt_logprobs = 0;
+    ro.echo = true;
+    ro.max_tokens = 0;
+    h_result *scored = h_run(E, &ro);
+    const h_choice *const c = &scored->choices[0];
+    assert_string_equal(c->error.text, "");
+    assert_int_equal(c->n_prompt, scored->usage.prompt_tokens);
+    assert_int_equal(c->n, 0);
+    assert_int_equal(c->text.len, strlen(PROMPTS[0]));
+    assert_memory_equal(c->text.data, PROMPTS[0], c->text.len);
+    assert_int_equal(c->finish, ECH_FINISH_LENGTH);
+    for (uint32_t i = 1; i < c->n_prompt; i++)
+        assert_true(c->prompt_logprobs[i] < 0);
+    /* The log-probability of an id is the same whether it was drawn or is part of a prompt. */
+    ro.max_tokens = 20;
+    ro.echo = false;
+    ro.ignore_eos = true;
+    ro.prompt_logprobs = -1;
+    h_result *drawn = h_run(E, &ro);
+    int32_t ids[512];
+    memcpy(ids, c->prompt_ids, c->n_prompt * sizeof *ids);
+    memcpy(ids + c->n_prompt, drawn->choices[0].ids, 20 * sizeof *ids);
+    const ech_prompt both = { .ids = ids, .n_ids = c->n_prompt + 20 };
+    ro = h_request(&both);
+    ro.prompt_logprobs = 3;
+    ro.max_tokens = 1;
+    h_result *again = h_run(E, &ro);
+    assert_int_equal(again->choices[0].n_prompt, c->n_prompt + 20);
+    assert_memory_equal(again->choices[0].prompt_logprobs, c->prompt_logprobs,
+                        c->n_prompt * sizeof(float));
+    assert_memory_equal(again->choices[0].prompt_logprobs + c->n_prompt, drawn->choices[0].logprobs,
+                        20 * sizeof(float));
+    assert_int_equal(again->choices[0].n, 1);
+    h_free(&scored);
+    h_free(&drawn);
+    h_free(&again);
+}
+
+static void a_miss_is_explained(void **state)
+{
+    (void)state;
+    const ech_prompt first = h_text("Once upon a time there was a king who had a red hat");
+    const ech_prompt second = h_text("Once upon a time there was a king who had a blue hat");
+    ech_request_options ro = h_request(&first);
+    ro.cache_salt = "explain";
+    ro.max_tokens = 2;
+    h_result *r = h_run(E, &ro);
+    ech_cache_explanation x;
+    assert_int_equal(ech_engine_cache_explain(E, &first, "explain", &x, NULL), ECH_OK);
+    assert_int_equal(x.cached_tokens, x.n_tokens - 1);
+    assert_int_equal(ech_engine_cache_explain(E, &second, "explain", &x, NULL), ECH_OK);
+    assert_true(x.has_divergence);
+    assert_non_null(strstr(x.around, "[ blue][ red]"));
+    assert_int_equal(ech_engine_cache_explain(E, &first, "other", &x, NULL), ECH_OK);
+    assert_int_equal(x.cached_tokens, 0);
+    h_free(&r);
+}
+
+static void penalties_and_lists_take_effect(void **state)
+{
+    (void)state;
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    h_result *plain = h_run(E, &ro);
+    const int32_t first = plain->choices[0].ids[0];
+    ro.sampling.banned_ids = &first;
+    ro.sampling.n_banned_ids = 1;
+    h_result *r = h_run(E, &ro);
+    for (uint32_t i = 0; i < r->choices[0].n; i++)
+        assert_int_not_equal(r->choices[0].ids[i], first);
+    h_free(&r);
+    ro = h_request(&prompt);
+    const ech_logit_bias bias = { .id = 5, .bias = 100 };
+    ro.sampling.logit_bias = &bias;
+    ro.sampling.n_logit_bias = 1;
+    r = h_run(E, &ro);
+    for (uint32_t i = 0; i < r->choices[0].n; i++)
+        assert_int_equal(r->choices[0].ids[i], 5);
+    h_free(&r);
+    ro = h_request(&prompt);
+    ro.sampling.presence_penalty = 2;
+    ro.sampling.frequency_penalty = 2;
+    ro.sampling.repetition_penalty = 50;
+    ro.max_tokens = 60;
+    r = h_run(E, &ro); /* nothing is said twice, the ids in flight included */
+    for (uint32_t i = 0; i < r->choices[0].n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            assert_int_not_equal(r->choices[0].ids[i], r->choices[0].ids[k]);
+    h_free(&r);
+    h_free(&plain);
+}
+
+static void close_ends_what_runs(void **state)
+{
+    (void)state;
+    const ech_engine_options o = h_options();
+    ech_engine *e = h_open(&o);
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    ro.ignore_eos = true;
+    ro.max_tokens = 400;
+    ech_request *request;
+    assert_int_equal(ech_engine_submit(e, &ro, &request, NULL), ECH_OK);
+    ech_engine_close(&e);
+    assert_null(e);
+    h_result *r = h_finish(&request);
+    assert_int_equal(r->choices[0].finish, ECH_FINISH_CANCELLED);
+    h_free(&r);
+    ech_engine_close(&e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tale_gives_the_golden_ids),
+        cmocka_unit_test(tiny_models_give_the_golden_ids),
+        cmocka_unit_test(batch_chunk_and_threads_change_no_bit),
+        cmocka_unit_test(a_slow_reader_is_left_out_and_comes_back),
+        cmocka_unit_test(close_ends_what_runs),
+    };
+    const struct CMUnitTest on_one_engine[] = {
+        cmocka_unit_test(a_prompt_is_reused_to_its_last_token),
+        cmocka_unit_test(choices_differ_by_their_seed_alone),
+        cmocka_unit_test(a_drawn_seed_is_shown_and_repeats),
+        cmocka_unit_test(stop_strings_end_the_text),
+        cmocka_unit_test(max_tokens_and_context_end_with_length),
+        cmocka_unit_test(bad_options_are_refused_by_name),
+        cmocka_unit_test(a_cancelled_request_ends_and_gives_its_pages_back),
+        cmocka_unit_test(a_deadline_ends_a_request),
+        cmocka_unit_test(a_prompt_can_be_scored_and_echoed),
+        cmocka_unit_test(a_miss_is_explained),
+        cmocka_unit_test(penalties_and_lists_take_effect),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(on_one_engine, open_one, close_one);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The first promise: a request's ids, log-probability bits and text are those of its solo, cold
+ * run, whatever ran beside it. Rounds of 64 random requests (lengths, arrival, seeds, penalties, n,
+ * cancels) run on a tiny pool that forces preemption and eviction, with another chunk size, thread
+ * count and cache setting each round, and with chips that are killed.
+ *
+ *     test_exact [ROUNDS]        ECH_SEED=n repeats one
+ */
+#include "tests/unit/test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+#include "src/engine/engine_int.h"
+#include "tests/unit/engine/harness.h"
+
+enum { N_REQUESTS = 64, MAX_PROMPT = 200, VOCAB = 2039 };
+
+static int n_rounds = 2;
+static uint64_t rng;
+
+static uint32_t draw(uint32_t n)
+{
+    return h_draw(&rng, n);
+}
+
+typedef struct spec {
+    int32_t ids[MAX_PROMPT];
+    ech_prompt prompt;
+    ech_request_options o;
+    int32_t banned[3];
+    ech_logit_bias bias;
+    char stop_text[4];
+    const char *stops[1];
+    int cancel_after; // events; 0: never
+    h_result *solo;
+    h_result *mixed;
+    ech_request *request;
+    int n_events;
+} spec;
+
+static spec SPECS[N_REQUESTS];
+
+/* ---- random requests ---- */
+
+static void draw_sampling(spec *s)
+{
+    ech_sampling *const p = &s->o.sampling;
+    static const float TEMPERATURES[] = { 0, 0.7f, 1, 1.5f };
+    p->temperature = TEMPERATURES[draw(4)];
+    p->has_seed = true;
+    p->seed = draw(1000);
+    if (draw(3) == 0) p->top_k = (int32_t)(1 + draw(50));
+    if (draw(3) == 0) p->top_p = 0.5f + 0.01f * (float)draw(50);
+    if (draw(4) == 0) p->min_p = 0.05f;
+    if (draw(4) == 0) p->typical_p = 0.9f;
+    if (draw(3) == 0) p->repetition_penalty = 1.3f;
+    if (draw(3) == 0) p->frequency_penalty = 0.5f;
+    if (draw(3) == 0) p->presence_penalty = -0.5f;
+    if (draw(5) == 0) p->dry_multiplier = 0.8f;
+    if (draw(6) == 0) p->xtc_probability = 0.5f;
+    if (draw(5) == 0) p->mirostat = (int32_t)(1 + draw(2));
+    if (draw(4) == 0) {
+        for (int i = 0; i < 3; i++)
+            s->banned[i] = (int32_t)draw(VOCAB);
+        p->banned_ids = s->banned;
+        p->n_banned_ids = 3;
+    }
+    if (draw(4) == 0) {
+        s->bias = (ech_logit_bias){ .id = (int32_t)draw(VOCAB), .bias = 2 };
+        p->logit_bias = &s->bias;
+        p->n_logit_bias = 1;
+    }
+}
+
+/* Prompts that share beginnings: one of four, to a random length, then ids of its own. */
+static void draw_spec(spec *s)
+{
+    *s = (spec){ 0 };
+    const uint32_t family = draw(4), n_shared = draw(120), n_own = 1 + draw(60);
+    for (uint32_t i = 0; i < n_shared; i++)
+        s->ids[i] = (int32_t)((family * 7919 + i * 104729) % VOCAB);
+    for (uint32_t i = n_shared; i < n_shared + n_own; i++)
+        s->ids[i] = (int32_t)draw(VOCAB);
+    s->prompt = (ech_prompt){ .ids = s->ids, .n_ids = n_shared + n_own };
+    s->o = h_request(&s->prompt);
+    s->o.max_tokens = 1 + draw(60);
+    s->o.n = draw(3) == 0 ? 1 + draw(4) : 1;
+    s->o.ignore_eos = draw(2) == 0;
+    s->o.logprobs = (int32_t)draw(4);
+    s->o.priority = (int32_t)draw(2);
+    if (draw(8) == 0) s->o.prompt_logprobs = (int32_t)draw(3);
+    if (draw(5) == 0) s->o.min_tokens = s->o.max_tokens / 2;
+    if (draw(4) == 0) {
+        s->stop_text[0] = (char)('a' + draw(26));
+        s->stop_text[1] = (char)('a' + draw(26));
+        s->stops[0] = s->stop_text;
+        s->o.stop = s->stops;
+        s->o.n_stop = 1;
+    }
+    if (draw(6) == 0) s->cancel_after = (int)(1 + draw(40));
+    draw_sampling(s);
+}
+
+/* ---- running them together ---- */
+
+static void finish_one(spec *s)
+{
+    ech_request_close(&s->request);
+    for (uint32_t i = 0; i < s->mixed->n_choices; i++)
+        assert_false(s->mixed->choices[i].is_broken);
+}
+
+/* Reads what is there; false when the request is over. */
+static bool read_some(spec *s)
+{
+    ech_event ev;
+    while (ech_request_next(s->request, 0, &ev, NULL) == ECH_OK) {
+        h_take(s->mixed, &ev);
+        if (++s->n_events == s->cancel_after) ech_request_cancel(s->request);
+        if (ev.kind != ECH_EVENT_DONE) continue;
+        finish_one(s);
+        return false;
+    }
+    return true;
+}
+
+static void run_mixed(ech_engine *e)
+{
+    int submitted = 0, running = 0;
+    const int64_t limit = ech_now_ns() + 120 * ECH_NS_PER_S;
+    while (submitted < N_REQUESTS || running > 0) {
+        for (uint32_t k = draw(6); k > 0 && submitted < N_REQUESTS; k--, submitted++, running++) {
+            spec *const s = &SPECS[submitted];
+            s->mixed = calloc(1, sizeof *s->mixed);
+            assert_int_equal(ech_engine_submit(e, &s->o, &s->request, NULL), ECH_OK);
+        }
+        for (int i = 0; i < submitted; i++)
+            if (SPECS[i].request != NULL && !read_some(&SPECS[i])) running--;
+        (void)usleep(draw(2000));
+        if (ech_now_ns() > limit) fail_msg("the requests don't end");
+    }
+}
+
+/* ---- comparing ---- */
+
+static void assert_is_prefix(const h_choice *part, const h_choice *whole)
+{
+    assert_true(part->n <= whole->n);
+    assert_memory_equal(part->ids, whole->ids, part->n * sizeof *part->ids);
+    assert_memory_equal(part->logprobs, whole->logprobs, part->n * sizeof *part->logprobs);
+}
+
+static void compare(int round)
+{
+    for (int i = 0; i < N_REQUESTS; i++) {
+        const spec *const s = &SPECS[i];
+        assert_int_equal(s->mixed->n_choices, s->o.n);
+        for (uint32_t k = 0; k < s->o.n; k++) {
+            const h_choice *const a = &s->solo->choices[k], *const b = &s->mixed->choices[k];
+            if (b->finish == ECH_FINISH_CANCELLED) {
+                assert_is_prefix(b, a);
+                continue;
+            }
+            if (h_is_same(a, b)) continue;
+            print_message("round %d, request %d, choice %u\n", round, i, k);
+            h_assert_same(a, b);
+        }
+    }
+}
+
+/* ---- a killer of chips ---- */
+
+typedef struct killer {
+    ech_worker *worker;
+    uint32_t ends; // atomic
+    int n_kills;
+    int64_t period_us;
+} killer;
+
+static void *kill_chips(void *arg)
+{
+    killer *const k = arg;
+    while (!ech_load_acquire(&k->ends)) {
+        (void)usleep((useconds_t)k->period_us);
+        ech_child_info info;
+        if (ech_load_acquire(&k->ends) || ech_worker_child_info(k->worker, 0, &info, NULL) != ECH_OK) break;
+        if (info.state != ECH_CHILD_READY || info.pid <= 0) continue;
+        (void)kill(info.pid, SIGKILL);
+        k->n_kills++;
+    }
+    return NULL;
+}
+
+/* ---- rounds ---- */
+
+static ech_engine_options round_options(int round)
+{
+    static const uint32_t CHUNKS[] = { 32, 1, 7, 256, 64 };
+    static const uint32_t RUNNING[] = { 16, 3, 64, 8 };
+    ech_engine_options o = h_options();
+    o.prefill_chunk = CHUNKS[round % 5];
+    o.max_running = RUNNING[round % 4];
+    o.threads = 1 + (uint32_t)round % 2;
+    o.no_prefix_cache = round % 6 == 5;
+    o.max_seq_len = 288;
+    o.kv_memory = o.kv_memory / 64 * (9 + draw(30)); /* 9 pages hold one answer of full length */
+    o.chip_deaths = 1000; /* the killer strikes often: no request may pay for it */
+    return o;
+}
+
+static void run_round(int round, ech_engine *solo, bool kills)
+{
+    const ech_engine_options o = round_options(round);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        draw_spec(&SPECS[i]);
+        SPECS[i].solo = h_run(solo, &SPECS[i].o);
+        assert_int_equal(SPECS[i].solo->submitted, ECH_OK);
+    }
+    ech_engine *e = h_open(&o);
+    killer k = { .worker = e->worker, .period_us = 30000 };
+    pthread_t thread;
+    if (kills) assert_int_equal(pthread_create(&thread, NULL, kill_chips, &k), 0);
+    run_mixed(e);
+    ech_store_release(&k.ends, 1);
+    if (kills) (void)pthread_join(thread, NULL);
+    compare(round);
+    h_assert_idle(e);
+    const ech_engine_counters c = h_counters(e);
+    print_message(
+        "round %d: %llu steps, %llu mixed, %llu preemptions, %llu evictions, %llu copies, "
+        "%llu of %llu prompt tokens reused, %d kills, %llu replaced\n",
+        round, (unsigned long long)c.steps, (unsigned long long)c.mixed_steps,
+        (unsigned long long)c.preemptions, (unsigned long long)c.evictions,
+        (unsigned long long)c.copied_pages, (unsigned long long)c.cached_tokens,
+        (unsigned long long)c.prompt_tokens, k.n_kills, (unsigned long long)c.chip_replacements);
+    ech_engine_close(&e);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        h_free(&SPECS[i].solo);
+        h_free(&SPECS[i].mixed);
+    }
+}
+
+static void run_rounds(bool kills)
+{
+    rng = h_seed(20261130);
+    ech_engine_options o = h_options();
+    o.no_prefix_cache = true;
+    o.max_seq_len = 288;
+    ech_engine *solo = h_open(&o);
+    for (int round = 0; round < n_rounds; round++)
+        run_round(round, solo, kills);
+    ech_engine_close(&solo);
+}
+
+static void mixed_requests_equal_their_solo_runs(void **state)
+{
+    (void)state;
+    run_rounds(false);
+}
+
+static void they_do_while_chips_are_killed(void **state)
+{
+    (void)state;
+    run_rounds(true);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) n_rounds = atoi(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mixed_requests_equal_their_solo_runs),
+        cmocka_unit_test(they_do_while_chips_are_killed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
