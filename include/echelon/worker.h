@@ -598,6 +598,16 @@ ECH_API ech_status ech_worker_control(ech_worker *w, uint32_t child, uint32_t op
                                       size_t req_len, void *resp, size_t cap, size_t *ret_len,
                                       double timeout_s, ech_error *err);
 
+/**
+ * Measures the bare hand-over: gives child one task with one scalar n times, by the mailbox code
+ * that runs use but without a graph, and waits for each completion: accepted, completed, identity
+ * and liveness checked. ret_ns gets n durations. ESTATE while a run is in flight. callable must be
+ * a host function that the child can run.
+ */
+ECH_API ech_status ech_worker_round_trips(ech_worker *w, uint32_t child,
+                                          const ech_callable *callable, size_t n, int64_t *ret_ns,
+                                          ech_error *err);
+
 /* ---- Observation --------------------------------------------------------------------------- */
 
 /** One ring, now and since init. Units: bytes, slots or entries. */

@@ -121,18 +121,19 @@ typedef struct ech_mailbox {
     uint32_t generation;   /* of the process that this mailbox belongs to */
     uint64_t reserved1[5];
 
-    /* to_worker: W: child */
-    uint32_t state;      /* ech_mail_state */
-    uint32_t sleeping;   /* 1 while it waits on the doorbell: a hand-over has to wake it */
+    /* to_worker: W: child. The worker reads the first line at every hand-over, so what changes with
+     * every task is on another one. */
+    uint32_t state;     /* ech_mail_state */
+    uint32_t sleeping;  /* 1 while it waits on the doorbell: a hand-over has to wake it */
+    int32_t error_code; /* with INIT_FAILED */
+    uint32_t reserved2[13];
     uint64_t progress;   /* counts operations */
     uint32_t where;      /* the program step it is at */
     uint32_t where_core; /* and the core that said so */
     uint64_t tasks;      /* finished */
     int64_t busy_ns;     /* spent in callables, while traced */
-    uint64_t reserved2[3];
+    uint64_t reserved3[4];
     char error[ECH_ERROR_TEXT]; /* with INIT_FAILED */
-    int32_t error_code;
-    uint32_t reserved3[15];
 
     ech_control control;
     ech_frame frames[ECH_FRAMES];
@@ -189,13 +190,13 @@ AT(ech_mailbox, control_bell, 80);
 AT(ech_mailbox, generation, 84);
 AT(ech_mailbox, state, 128);
 AT(ech_mailbox, sleeping, 132);
-AT(ech_mailbox, progress, 136);
-AT(ech_mailbox, where, 144);
-AT(ech_mailbox, where_core, 148);
-AT(ech_mailbox, tasks, 152);
-AT(ech_mailbox, busy_ns, 160);
-AT(ech_mailbox, error, 192);
-AT(ech_mailbox, error_code, 704);
+AT(ech_mailbox, error_code, 136);
+AT(ech_mailbox, progress, 192);
+AT(ech_mailbox, where, 200);
+AT(ech_mailbox, where_core, 204);
+AT(ech_mailbox, tasks, 208);
+AT(ech_mailbox, busy_ns, 216);
+AT(ech_mailbox, error, 256);
 AT(ech_mailbox, control, 768);
 AT(ech_mailbox, frames, 5440);
 static_assert(sizeof(ech_tensor) == 128, "a tensor is two lines");

@@ -237,12 +237,12 @@ static void finish_frame(ech_serve *const s, ech_frame *const f, const ech_statu
         (void)snprintf(f->error, sizeof f->error, "%s", e->text[0] ? e->text : ech_status_str(rc));
     f->result = rc;
     f->done_id = f->id.dispatch_id;
-    ech_store_relaxed(&s->mail->tasks, s->mail->tasks + 1);
-    ech_fetch_add_relaxed(&s->mail->progress, 1);
     ech_point_at(ECH_POINT_FRAME_RESULT, s->child);
     /* Partner: the acquire load of ech_endpoint_collect. */
     ech_store_release(&f->state, (uint32_t)ECH_FRAME_DONE);
     ech_shared_ring(s->worker->shared);
+    ech_store_relaxed(&s->mail->tasks, s->mail->tasks + 1);
+    ech_fetch_add_relaxed(&s->mail->progress, 1);
     ech_point_at(ECH_POINT_FRAME_DONE, s->child);
 }
 

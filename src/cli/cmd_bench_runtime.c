@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `echelon bench runtime`: what the worker runtime costs. All numbers are of one run on one machine
+ * in the same minute: the floor that two spinning processes reach over one cache line, the bare
+ * hand-over, runs of 1 to 4096 no-op tasks and the line through them, chains, fan-out and fan-in, a
+ * long stream through a small window, the wake-up of an idle tree, and a replacement.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "echelon/worker.h"
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/cli/bench.h"
+
+#define N_TRIPS   20000u
+#define MAX_TASKS 4096u
+
+/* One measured quantity, in its own unit. */
+typedef struct number {
+    const char *name;  /* JSON field */
+    const char *label; /* for people */
+    double p50, p99, p999;
+} number;
+
+enum {
+    SPIN_FLOOR,
+    ROUND_TRIP,
+    RUN_ONE,
+    RUN_FIT,
+    TASK_FIT,
+    CHAIN,
+    FAN,
+    STREAM,
+    WAKE,
+    REPLACE,
+    N_NUMBERS
+};
+
+static number numbers[N_NUMBERS] = {
+    [SPIN_FLOOR] = { .name = "spin_floor_us", .label = "spin floor, us" },
+    [ROUND_TRIP] = { .name = "round_trip_us", .label = "bare round trip, us" },
+    [RUN_ONE] = { .name = "run_one_task_us", .label = "run with one task, us" },
+    [RUN_FIT] = { .name = "run_us", .label = "fitted, per run, us" },
+    [TASK_FIT] = { .name = "task_us", .label = "fitted, per task, us" },
+    [CHAIN] = { .name = "chain_task_us", .label = "chain of 1000, per task, us" },
+    [FAN] = { .name = "fan_us", .label = "fan 1 -> 256 -> 1, us" },
+    [STREAM] = { .name = "stream_task_us",
+                 .label = "stream through a window of 1024, per task, us" },
+    [WAKE] = { .name = "wake_us", .label = "run with one task, idle tree, us" },
+    [REPLACE] = { .name = "replace_ms", .label = "replacement of a child, ms" },
+};
+
+static bool as_json, as_markdown;
+static const char *compare_file;
+static int64_t stream_tasks = 1000000;
+
+static ech_worker *worker;
+static ech_callable noop_id;
+static ech_buffer buffer;
+static ech_args args;
+
+/* ---- Statistics --------------------------------------------------------------------------------
+ */
+
+static int compare_ns(const void *const a, const void *const b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts, and keeps the percentiles in units of `per` nanoseconds. */
+static void keep(number *const out, int64_t *const ns, const size_t n, const double per)
+{
+    qsort(ns, n, sizeof *ns, compare_ns);
+    out->p50 = (double)ns[n / 2] / per;
+    out->p99 = (double)ns[n * 99 / 100] / per;
+    out->p999 = (double)ns[n * 999 / 1000] / per;
+}
+
+/* Least squares y = a + b x, weighted by 1 / x² so that every size counts alike. */
+static void fit(const double *const x, const double *const y, const size_t n, double *const a,
+                double *const b)
+{
+    double sw = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double w = 1 / (x[i] * x[i]);
+        sw += w;
+        sx += w * x[i];
+        sy += w * y[i];
+        sxx += w * x[i] * x[i];
+        sxy += w * x[i] * y[i];
+    }
+    *b = (sw * sxy - sx * sy) / (sw * sxx - sx * sx);
+    *a = (sy - *b * sx) / sw;
+}
+
+/* ---- The floor ---------------------------------------------------------------------------------
+ */
+
+static _Noreturn void answer_for_ever(uint32_t *const word)
+{
+    for (uint32_t n = 1;; n += 2) {
+        while (ech_load_acquire(word) != n)
+            ech_cpu_relax();
+        ech_store_release(word, n + 1);
+    }
+}
+
+/* Two processes, one cache line, nothing else. */
+static ech_status measure_floor(int64_t *const ns, ech_error *const err)
+{
+    uint32_t *const word =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (word == MAP_FAILED) return ech_fail_errno(err, ECH_ENOMEM, "mapping a page");
+    const pid_t pid = fork();
+    if (pid == 0) answer_for_ever(word);
+    if (pid < 0) {
+        munmap(word, 4096);
+        return ech_fail_errno(err, ECH_EOS, "forking");
+    }
+    for (uint32_t i = 0, n = 1; i < 2 * N_TRIPS; i++, n += 2) {
+        const int64_t start = ech_now_ns();
+        ech_store_release(word, n);
+        while (ech_load_acquire(word) != n + 1)
+            ech_cpu_relax();
+        ns[i % N_TRIPS] = ech_now_ns() - start; /* the first half warms up */
+    }
+    kill(pid, SIGKILL);
+    munmap(word, 4096);
+    keep(&numbers[SPIN_FLOOR], ns, N_TRIPS, 1e3);
+    return ECH_OK;
+}
+
+/* ---- Graphs ------------------------------------------------------------------------------------
+ */
+
+static ech_status noop(ech_task *const task, ech_error *const err)
+{
+    (void)task;
+    (void)err;
+    return ECH_OK;
+}
+
+static ech_status submit_noop(ech_orch *const o, const ech_tag tag, const ech_tensor *const t,
+                              ech_error *const err)
+{
+    ech_args_clear(&args);
+    if (t != NULL) ech_args_add(&args, tag, t);
+    ech_args_add_scalar(&args, 1);
+    return ech_submit_sub(o, &noop_id, &args, NULL, err);
+}
+
+static ech_status flat(ech_orch *const o, void *const arg, ech_error *const err)
+{
+    for (int64_t i = 0; i < *(const int64_t *)arg; i++)
+        ECH_TRY(submit_noop(o, ECH_INPUT, NULL, err));
+    return ECH_OK;
+}
+
+static ech_tensor element(const uint64_t i)
+{
+    const uint64_t one = 1;
+    return ech_tensor_view(buffer, i * 4, ECH_DTYPE_U32, 1, &one);
+}
+
+static ech_status chain(ech_orch *const o, void *const arg, ech_error *const err)
+{
+    const ech_tensor t = element(0);
+    for (int64_t i = 0; i < *(const int64_t *)arg; i++)
+        ECH_TRY(submit_noop(o, ECH_INOUT, &t, err));
+    return ECH_OK;
+}
+
+static ech_status fan(ech_orch *const o, void *const arg, ech_error *const err)
+{
+    const uint64_t all = 257;
+    const ech_tensor whole = ech_tensor_view(buffer, 0, ECH_DTYPE_U32, 1, &all);
+    (void)arg;
+    ECH_TRY(submit_noop(o, ECH_OUTPUT_EXISTING, &whole, err));
+    for (uint64_t i = 1; i <= 256; i++) {
+        const ech_tensor t = element(i);
+        ECH_TRY(submit_noop(o, ECH_INOUT, &t, err));
+    }
+    return submit_noop(o, ECH_INPUT, &whole, err);
+}
+
+/* Scopes of 256 tasks give their slots back as the stream goes on. */
+static ech_status stream(ech_orch *const o, void *const arg, ech_error *const err)
+{
+    for (int64_t left = *(const int64_t *)arg; left > 0; left -= 256) {
+        ECH_TRY(ech_scope_begin(o, err));
+        for (int64_t i = 0; i < 256 && i < left; i++)
+            ECH_TRY(submit_noop(o, ECH_INPUT, NULL, err));
+        ECH_TRY(ech_scope_end(o, err));
+    }
+    return ECH_OK;
+}
+
+/* ---- Measuring ---------------------------------------------------------------------------------
+ */
+
+static ech_status time_runs(const ech_orch_fn fn, int64_t n_tasks, const size_t n_runs,
+                            int64_t *const ns, ech_error *const err)
+{
+    for (size_t i = 0; i < n_runs; i++) {
+        const int64_t start = ech_now_ns();
+        ECH_TRY(ech_worker_run(worker, fn, &n_tasks, err));
+        ns[i] = ech_now_ns() - start;
+    }
+    return ECH_OK;
+}
+
+static ech_status measure_trips(int64_t *const ns, ech_error *const err)
+{
+    for (int i = 0; i < 2; i++)
+        ECH_TRY(ech_worker_round_trips(worker, 0, &noop_id, N_TRIPS, ns, err));
+    keep(&numbers[ROUND_TRIP], ns, N_TRIPS, 1e3);
+    return ECH_OK;
+}
+
+static ech_status measure_sizes(int64_t *const ns, ech_error *const err)
+{
+    double x[16], y50[16], y99[16], y999[16];
+    size_t n_sizes = 0;
+    for (int64_t n = 1; n <= MAX_TASKS; n *= 2, n_sizes++) {
+        number r;
+        const size_t runs = n <= 4 ? 5000 : (size_t)(20000 / n + 50);
+        ECH_TRY(time_runs(flat, n, runs, ns, err));
+        keep(&r, ns, runs, 1e3);
+        x[n_sizes] = (double)n;
+        y50[n_sizes] = r.p50;
+        y99[n_sizes] = r.p99;
+        y999[n_sizes] = r.p999;
+        if (n > 1) continue;
+        numbers[RUN_ONE].p50 = r.p50;
+        numbers[RUN_ONE].p99 = r.p99;
+        numbers[RUN_ONE].p999 = r.p999;
+    }
+    fit(x, y50, n_sizes, &numbers[RUN_FIT].p50, &numbers[TASK_FIT].p50);
+    fit(x, y99, n_sizes, &numbers[RUN_FIT].p99, &numbers[TASK_FIT].p99);
+    fit(x, y999, n_sizes, &numbers[RUN_FIT].p999, &numbers[TASK_FIT].p999);
+    return ECH_OK;
+}
+
+static ech_status measure_shapes(int64_t *const ns, ech_error *const err)
+{
+    ECH_TRY(time_runs(chain, 1000, 100, ns, err));
+    keep(&numbers[CHAIN], ns, 100, 1e3 * 1000);
+    ECH_TRY(time_runs(fan, 0, 200, ns, err));
+    keep(&numbers[FAN], ns, 200, 1e3);
+    ECH_TRY(time_runs(stream, stream_tasks, 1, ns, err));
+    keep(&numbers[STREAM], ns, 1, 1e3 * (double)stream_tasks);
+    return ECH_OK;
+}
+
+static ech_status measure_wake(int64_t *const ns, ech_error *const err)
+{
+    for (size_t i = 0; i < 100; i++) {
+        usleep(5000); /* long enough for everybody to sleep */
+        ECH_TRY(time_runs(flat, 1, 1, &ns[i], err));
+    }
+    keep(&numbers[WAKE], ns, 100, 1e3);
+    return ECH_OK;
+}
+
+static ech_status measure_replace(int64_t *const ns, ech_error *const err)
+{
+    for (size_t i = 0; i < 30; i++) {
+        ech_child_info info;
+        ECH_TRY(ech_worker_child_info(worker, 0, &info, err));
+        kill(info.pid, SIGKILL);
+        int64_t one = 1;
+        while (ech_worker_run(worker, flat, &one, err) == ECH_OK)
+            usleep(100);
+        const int64_t start = ech_now_ns();
+        ECH_TRY(ech_worker_replace(worker, 0, err));
+        ns[i] = ech_now_ns() - start;
+    }
+    keep(&numbers[REPLACE], ns, 30, 1e6);
+    return ECH_OK;
+}
+
+static ech_status open_worker(ech_error *const err)
+{
+    ech_worker_options o = ech_worker_options_default();
+    o.name = "bench";
+    o.n_subs = 1;
+    /* The runs above sit in ring 0; the stream's scopes in ring 1, the small window. */
+    for (uint32_t r = 0; r < ECH_RINGS; r++) {
+        o.rings.task_window[r] = r == 1 ? 1024 : 4096;
+        o.rings.dep_pool[r] = 16384;
+    }
+    ECH_TRY(ech_worker_create(&worker, &o, err));
+    ECH_TRY(ech_worker_register_host(worker, "noop", noop, &noop_id, err));
+    ECH_TRY(ech_worker_buffer_create(worker, "elements", 4096, ECH_ACCESS_RW, &buffer, err));
+    return ech_worker_init(worker, err);
+}
+
+static ech_status measure_all(int64_t *const ns, ech_error *const err)
+{
+    ECH_TRY(measure_floor(ns, err));
+    ECH_TRY(open_worker(err));
+    ECH_TRY(measure_trips(ns, err));
+    ECH_TRY(measure_sizes(ns, err));
+    ECH_TRY(measure_shapes(ns, err));
+    ECH_TRY(measure_wake(ns, err));
+    return measure_replace(ns, err);
+}
+
+/* ---- Printing ----------------------------------------------------------------------------------
+ */
+
+static void print_json(void)
+{
+    printf("{");
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        printf("%s\"%s\": {\"p50\": %.4f, \"p99\": %.4f, \"p999\": %.4f}", i ? ", " : "",
+               numbers[i].name, numbers[i].p50, numbers[i].p99, numbers[i].p999);
+    printf("}\n");
+}
+
+static void print_table(void)
+{
+    printf(as_markdown ? "| quantity | p50 | p99 | p99.9 |\n| --- | ---: | ---: | ---: |\n"
+                       : "%-48s %9s %9s %9s\n",
+           "", "p50", "p99", "p99.9");
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        printf(as_markdown ? "| %s | %.3f | %.3f | %.3f |\n" : "%-48s %9.3f %9.3f %9.3f\n",
+               numbers[i].label, numbers[i].p50, numbers[i].p99, numbers[i].p999);
+}
+
+static ech_status print_ratios(ech_error *const err)
+{
+    json_error_t je;
+    json_t *const old = json_load_file(compare_file, 0, &je);
+    if (old == NULL)
+        return ech_fail_at(err, ECH_EFORMAT, je.line, je.column, je.position, "reading %s: %s",
+                           compare_file, je.text);
+    printf("%-48s %9s %9s %9s\n", "ratio to the file's numbers", "p50", "p99", "p99.9");
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        const json_t *const o = json_object_get(old, numbers[i].name);
+        if (!json_is_object(o)) continue;
+        printf("%-48s %9.3f %9.3f %9.3f\n", numbers[i].label,
+               numbers[i].p50 / json_number_value(json_object_get(o, "p50")),
+               numbers[i].p99 / json_number_value(json_object_get(o, "p99")),
+               numbers[i].p999 / json_number_value(json_object_get(o, "p999")));
+    }
+    json_decref(old);
+    return ECH_OK;
+}
+
+static int run(const int argc, char **const argv)
+{
+    (void)argv;
+    ech_error err = { 0 };
+    if (argc > 0) return ech_usage_error("bench runtime takes no arguments");
+    int64_t *const ns = calloc(N_TRIPS, sizeof *ns);
+    ech_status rc =
+        ns != NULL ? measure_all(ns, &err) : ech_fail(&err, ECH_ENOMEM, "out of memory");
+    free(ns);
+    ech_error closing = { 0 };
+    const ech_status closed = ech_worker_close(&worker, &closing);
+    if (rc != ECH_OK) return ech_report(&err);
+    if (closed != ECH_OK) return ech_report(&closing);
+    if (as_json) {
+        print_json();
+    } else {
+        print_table();
+    }
+    if (compare_file != NULL) rc = print_ratios(&err);
+    return rc == ECH_OK ? ECH_EXIT_OK : ech_report(&err);
+}
+
+static const ech_option OPTIONS[] = {
+    { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "print one object", 0, 0, NULL },
+    { "markdown", 0, ECH_OPT_FLAG, &as_markdown, NULL, "print a Markdown table", 0, 0, NULL },
+    { "compare", 0, ECH_OPT_STRING, &compare_file, "FILE",
+      "print ratios to the --json output in FILE", 0, 0, NULL },
+    { "stream-tasks", 0, ECH_OPT_INT, &stream_tasks, "N", "tasks of the stream (default 1000000)",
+      256, 100000000, NULL },
+};
+
+const ech_command ech_bench_runtime = {
+    "bench runtime",
+    "",
+    "what runs and tasks of the worker cost",
+    "echelon bench runtime --json",
+    OPTIONS,
+    sizeof OPTIONS / sizeof OPTIONS[0],
+    run,
+};
