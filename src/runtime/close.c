@@ -161,6 +161,23 @@ static ech_status close_inner(ech_worker *const w, ech_error *const err)
     return first;
 }
 
+static bool has_inner(const ech_worker *const w)
+{
+    for (uint32_t c = 0; c < w->n_next; c++) {
+        if (w->child_worker[c] != NULL) return true;
+    }
+    return false;
+}
+
+/* Lock held. The last class; what stays is all that a later close has to do. */
+static ech_status release_memory(ech_worker *const w, ech_error *const err)
+{
+    ech_error e = { 0 };
+    ech_status first = close_inner(w, err);
+    keep_first(&first, err, ech_journal_release(&w->journal, &e), &e);
+    return first;
+}
+
 /* Lock held; given up in between. err is never NULL here. */
 static ech_status tear_down(ech_worker *const w, ech_error *const err)
 {
@@ -186,11 +203,10 @@ static ech_status tear_down(ech_worker *const w, ech_error *const err)
     pthread_mutex_lock(&w->lock);
     if (w->zygote_pid > 0) return first;
     ech_worker_free_graph(w);
-    keep_first(&first, err, close_inner(w, &e), &e);
     ech_store_release(&w->state, (uint32_t)ECH_WORKER_CLOSED);
     w->shared = NULL;
     w->trace = NULL;
-    keep_first(&first, err, ech_journal_release(&w->journal, &e), &e);
+    keep_first(&first, err, release_memory(w, &e), &e);
     return first;
 }
 
@@ -216,12 +232,12 @@ ech_status ech_worker_shutdown(ech_worker *const w, ech_error *const err)
                       w->name);
     } else if (w->close_running) {
         rc = share_result(w, err);
-    } else if (w->state != ECH_WORKER_CLOSED || w->journal.n > 0) {
+    } else if (w->state != ECH_WORKER_CLOSED || w->journal.n > 0 || has_inner(w)) {
         ech_error e = { 0 };
         w->close_running = true;
         w->closing = true;
         pthread_cond_broadcast(&w->cond);
-        rc = tear_down(w, &e);
+        rc = w->state == ECH_WORKER_CLOSED ? release_memory(w, &e) : tear_down(w, &e);
         w->close_result = rc;
         w->close_error = e;
         w->close_epoch++;

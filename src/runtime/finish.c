@@ -76,7 +76,7 @@ static void tell_consumers(ech_graph *const g, ech_slot *const s, uint32_t *cons
 /* A slot that has just become terminal. */
 static void settle(ech_graph *const g, ech_slot *const s, uint32_t *const failures)
 {
-    ech_tensormap_remove(&g->map, &s->map_head);
+    ech_tensormap_remove(&g->maps[s->run], &s->map_head);
     tell_consumers(g, s, failures);
     g->hooks.terminal(g->hooks.ctx, s);
     release_producers(g, s);

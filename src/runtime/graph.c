@@ -37,7 +37,9 @@ ech_status ech_graph_init(ech_graph *const g, const ech_ring_sizes *const sizes,
     g->nonce[0] = nonce[0];
     g->nonce[1] = nonce[1];
     uint64_t offset = 0;
-    ech_status rc = ech_tensormap_init(&g->map, err);
+    ech_status rc = ECH_OK;
+    for (uint32_t i = 0; i < ECH_GRAPH_RUNS && rc == ECH_OK; i++)
+        rc = ech_tensormap_init(&g->maps[i], err);
     for (uint32_t r = 0; r < ECH_RINGS && rc == ECH_OK; r++) {
         rc = ech_ring_init(&g->rings[r], r, sizes, offset, err);
         offset += sizes->heap_bytes[r];
@@ -55,7 +57,8 @@ void ech_graph_fini(ech_graph *const g)
 {
     for (uint32_t r = 0; r < ECH_RINGS; r++)
         ech_ring_fini(&g->rings[r]);
-    ech_tensormap_fini(&g->map);
+    for (uint32_t i = 0; i < ECH_GRAPH_RUNS; i++)
+        ech_tensormap_fini(&g->maps[i]);
     free(g->found);
     g->found = NULL;
 }
@@ -176,8 +179,8 @@ static void find_producers(ech_graph *const g, const ech_submission *const s)
             const ech_slot *const owner = ech_graph_memory_owner(g, &t->buffer);
             if (owner != NULL && t->buffer.nonce[0] == g->nonce[0]) note_producer(g, owner->ref);
             if (t->tag == ECH_NO_DEP) continue;
-            ech_tensormap_find(&g->map, &t->buffer, box, tag_reads(t->tag), tag_writes(t->tag),
-                               note_producer, g);
+            ech_tensormap_find(&g->maps[g->run], &t->buffer, box, tag_reads(t->tag),
+                               tag_writes(t->tag), note_producer, g);
         }
         for (uint32_t i = 0; i < a->n_gates; i++) {
             const ech_gate *const gate = &a->gates[i];
@@ -282,7 +285,7 @@ static void insert_accesses(ech_graph *const g, ech_slot *const slot, const ech_
         for (uint32_t i = 0; i < s->args[m]->n_tensors; i++, box++) {
             const ech_tensor *const t = &s->args[m]->tensors[i];
             if (t->tag == ECH_NO_DEP) continue;
-            ech_tensormap_insert(&g->map, &t->buffer, box, tag_writes(t->tag), slot->ref,
+            ech_tensormap_insert(&g->maps[g->run], &t->buffer, box, tag_writes(t->tag), slot->ref,
                                  &slot->map_head);
         }
     }
@@ -398,7 +401,7 @@ ech_status ech_graph_submit(ech_graph *const g, const ech_submission *const s,
         *ret_lack = ECH_RES_DEPS;
         return ECH_EAGAIN;
     }
-    ECH_TRY(ech_tensormap_reserve(&g->map, count_tensors(s), err));
+    ECH_TRY(ech_tensormap_reserve(&g->maps[g->run], count_tensors(s), err));
     void *extra;
     ECH_TRY(alloc_extra(s, &extra, err));
     *ret_slot = commit(g, s, extra);

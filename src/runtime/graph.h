@@ -131,6 +131,9 @@ typedef enum ech_resource {
     ECH_RES_COUNT
 } ech_resource;
 
+/* Runs whose tasks may be in a graph at one time. */
+#define ECH_GRAPH_RUNS 2
+
 /* What the graph tells its owner; called with the owner's lock held. */
 typedef struct ech_graph_hooks {
     void (*ready)(void *ctx, ech_slot *slot);    /* PENDING -> READY has happened */
@@ -141,7 +144,7 @@ typedef struct ech_graph_hooks {
 
 struct ech_graph {
     ech_graph_ring rings[ECH_RINGS];
-    ech_tensormap map;
+    ech_tensormap maps[ECH_GRAPH_RUNS]; /* by place of the run: runs have no edges in common */
     ech_graph_hooks hooks;
     uint64_t nonce[2];
     uint32_t depth;                          /* of the open scope, 0 while a callback runs */
@@ -181,7 +184,10 @@ void ech_graph_fini(ech_graph *g);
 /* Bytes of the region that holds all four heap rings. */
 uint64_t ech_graph_heap_total(const ech_ring_sizes *sizes);
 
-/* Begins and ends a run's construction: the scope of depth 0 and an empty tensor map. */
+/*
+ * Begins and ends a run's construction: the scope of depth 0. `run` is its place, below
+ * ECH_GRAPH_RUNS, whose earlier run has ended, so that its tensor map is empty.
+ */
 void ech_graph_open(ech_graph *g, uint64_t run_id, uint32_t run);
 void ech_graph_close(ech_graph *g);
 ech_status ech_graph_scope_begin(ech_graph *g, ech_error *err);

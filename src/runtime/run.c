@@ -123,13 +123,20 @@ static void fail_prepared(ech_worker *const w, ech_run *const run, const ech_err
     ech_run_skip(w, run, number);
 }
 
+/* All runs below the oldest one in flight are finished, whichever order failures end them in. */
+static void note_done(ech_run_table *const t)
+{
+    t->done_id = t->active != NULL     ? t->active->id - 1
+                 : t->prepared != NULL ? t->prepared->id - 1
+                                       : t->last_id;
+}
+
 static void end_run(ech_worker *const w, ech_run *const run)
 {
     run->done = true;
     run->result = run->n_causes > 0 ? run->causes[0].code : ECH_OK;
     w->count.runs++;
     if (run->result != ECH_OK) w->count.runs_failed++;
-    if (run->id > w->runs.done_id) w->runs.done_id = run->id;
     (void)ech_lease_release(&w->runs, (ech_lease){ run->lease, run->lease_generation });
     ech_run *const prepared = w->runs.prepared;
     if (w->runs.active == run) {
@@ -137,6 +144,7 @@ static void end_run(ech_worker *const w, ech_run *const run)
     } else if (prepared == run) {
         w->runs.prepared = NULL;
     }
+    note_done(&w->runs);
     ech_trace_run(w, run);
     if (run->result != ECH_OK && prepared != NULL && prepared != run && !prepared->cancelled) {
         prepared->cancelled = true;
@@ -150,8 +158,8 @@ static void end_run(ech_worker *const w, ech_run *const run)
 void ech_run_settle(ech_worker *const w, ech_run *const run)
 {
     if (run->building || run->open > 0 || run->done) return;
-    /* In order: a prepared run that has nothing to do waits for the active one all the same. */
-    if (run == w->runs.prepared && w->runs.active != NULL) return;
+    /* In order: a prepared run waits for the active one, unless it has failed and holds nothing. */
+    if (run == w->runs.prepared && w->runs.active != NULL && run->n_causes == 0) return;
     end_run(w, run);
 }
 

@@ -9,7 +9,7 @@
 
 #include "src/runtime/graph.h"
 
-#define ECH_RUN_DEPTH  2
+#define ECH_RUN_DEPTH  ECH_GRAPH_RUNS
 #define ECH_MAX_CAUSES 8 /* root causes kept per run; later failures carry the last of them */
 
 /* A FIFO of slots, linked by ech_slot.next. */

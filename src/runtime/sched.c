@@ -124,6 +124,8 @@ static void hand_over(ech_worker *const w, ech_endpoint *const ep, const ech_slo
                       const uint16_t member)
 {
     const ech_identity id = { ++w->dispatch_id, s->run_id, s->ref, s->generation };
+    ep->reserved_ns = 0; /* an episode of being kept idle ends here */
+    ep->reserved_warned = false;
     ech_frame *const f =
         ech_endpoint_stage(ep, &id, s, member, w->shared->callables[s->callable].generation);
     if (s->rings_heap | s->rings_window | s->rings_pool || f->ring_heap | f->ring_window) {

@@ -299,6 +299,7 @@ static void case_50(void)
     CHECK(n.heap[0].used >= 64); /* the consumer runs: its input is still there */
     conf_set_flag(&s.c, 9);
     CHECK_CODE(ech_run_wait(run, 10, &err), ECH_ECANCELLED);
+    CHECK(!conf_has_run(&s.c, 3)); /* handed over, but not begun */
     ech_worker_snapshot(s.c.w, &n);
     CHECK(n.heap[0].used == 0);
     ech_run_release(&run);
