@@ -311,8 +311,13 @@ static void link_producers(ech_graph *const g, ech_slot *const slot)
             slot->poisoned = 1;
             slot->cause = p->cause;
         } else if (!is_terminal(p)) {
-            d->next = p->first_out;
-            p->first_out = ECH_SLOT_REF(slot->ring, at);
+            const uint32_t ref = ECH_SLOT_REF(slot->ring, at);
+            if (p->first_out == ECH_NO_SLOT) {
+                p->first_out = ref;
+            } else {
+                g->rings[p->last_out >> 28].deps[p->last_out & 0x0fffffff].next = ref;
+            }
+            p->last_out = ref;
             slot->pending++;
         }
         g->edges++;

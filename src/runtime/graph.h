@@ -63,7 +63,8 @@ typedef struct ech_slot {
     uint32_t ref;        /* its own reference */
     uint32_t pending;    /* producers not yet terminal, plus 1 while BUILDING */
     uint32_t consumers;  /* unfinished tasks that depend on it or use its memory */
-    uint32_t first_out;  /* chain of dependency entries whose producer this is */
+    uint32_t first_out;  /* chain of entries whose producer this is, oldest first: consumers */
+    uint32_t last_out;   /* become ready in the order of their submission */
     uint32_t next;       /* in a ready queue, or in the list of failures being spread */
     uint32_t scope_next; /* in the list of its scope */
     uint32_t map_head;   /* its entries of the tensor map */
