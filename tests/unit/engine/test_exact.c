@@ -190,7 +190,9 @@ static void *kill_chips(void *arg)
     while (!ech_load_acquire(&k->ends)) {
         (void)usleep((useconds_t)k->period_us);
         ech_child_info info;
-        if (ech_load_acquire(&k->ends) || ech_worker_child_info(k->worker, 0, &info, NULL) != ECH_OK) break;
+        if (ech_load_acquire(&k->ends) ||
+            ech_worker_child_info(k->worker, 0, &info, NULL) != ECH_OK)
+            break;
         if (info.state != ECH_CHILD_READY || info.pid <= 0) continue;
         (void)kill(info.pid, SIGKILL);
         k->n_kills++;
