@@ -6,6 +6,7 @@
  * those of the same step too. So it doesn't matter in which step a position was computed.
  */
 #include <math.h>
+#include <string.h>
 
 #include "src/chip/forward.h"
 #include "src/chip/half.h"
@@ -27,111 +28,143 @@ void ech_forward_rope_table(const ech_forward *const f, const ech_op_rope_table 
     }
 }
 
-static void rotate(float *const x, const float *const cos_in, const uint32_t n_freqs,
-                   const uint32_t pairs)
+static void rotate(const ech_forward *const f, float *const x, const float *const cos_in,
+                   const uint32_t n_freqs, const uint32_t pairs)
 {
+    if (pairs == ECH_ROPE_HALF) {
+        f->k->rope(x, x + n_freqs, cos_in, cos_in + n_freqs, n_freqs);
+        return;
+    }
     const float *const sin_in = cos_in + n_freqs;
     for (uint32_t i = 0; i < n_freqs; i++) {
-        float *const a = pairs == ECH_ROPE_HALF ? &x[i] : &x[2 * i];
-        float *const b = pairs == ECH_ROPE_HALF ? &x[i + n_freqs] : &x[2 * i + 1];
-        const float a0 = *a, b0 = *b;
-        *a = a0 * cos_in[i] - b0 * sin_in[i];
-        *b = b0 * cos_in[i] + a0 * sin_in[i];
+        const float a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * cos_in[i] - b * sin_in[i];
+        x[2 * i + 1] = b * cos_in[i] + a * sin_in[i];
     }
 }
 
 /* ---- writing into a block ---------------------------------------------------------------------
  */
 
-/* Where element (k, lane) of a panel lies, in elements. */
-static size_t at_bf16(const uint32_t k, const uint32_t lane)
-{
-    return ((size_t)(k / 2) * ECH_PANEL + lane) * 2 + k % 2;
-}
+/*
+ * A head's numbers in the KV type, and what is needed to place them. Where element (k, lane) of a
+ * panel lies: image.h. A key is a column (one lane, every k), a value a row (one k, every lane).
+ */
+typedef struct encoded {
+    ech_kv_type type;
+    uint32_t n;
+    float scale; /* of q8 */
+    union {
+        uint32_t u32[ECH_KV_MAX_HEAD_DIM];
+        uint16_t u16[ECH_KV_MAX_HEAD_DIM + 1];
+        uint8_t u8[ECH_KV_MAX_HEAD_DIM];
+    };
+} encoded;
 
-static size_t at_plain(const uint32_t k, const uint32_t lane)
+static void encode_q8(const float *const x, encoded *const e)
 {
-    return (size_t)k * ECH_PANEL + lane;
-}
-
-/* One element of a block whose panels have the type; bits is the element's pattern. */
-static void put(char *const panel, const ech_kv_type type, const uint32_t k, const uint32_t lane,
-                const uint32_t bits)
-{
-    switch (type) {
-    case ECH_KV_F32:
-        ((uint32_t *)panel)[at_plain(k, lane)] = bits;
-        break;
-    case ECH_KV_F16:
-        ((uint16_t *)panel)[at_plain(k, lane)] = (uint16_t)bits;
-        break;
-    case ECH_KV_BF16:
-        ((uint16_t *)panel)[at_bf16(k, lane)] = (uint16_t)bits;
-        break;
-    case ECH_KV_Q8:
-        ((uint8_t *)panel)[at_plain(k, lane)] = (uint8_t)bits;
-        break;
-    }
-}
-
-/* The head's numbers as bit patterns of the KV type; q8's scale goes to *ret_scale. */
-static void encode(const ech_forward *const f, const ech_kv_type type, const float *const x,
-                   const uint32_t n, uint32_t *const bits, float *const ret_scale)
-{
-    uint16_t half[ECH_KV_MAX_HEAD_DIM + 1];
     float max = 0.0f;
-    switch (type) {
+    for (uint32_t i = 0; i < e->n; i++)
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    e->scale = max / 127.0f;
+    const float inverse = max > 0.0f ? 127.0f / max : 0.0f;
+    /* Adding 1.5 * 2^23 rounds to nearest even; the low byte is the number. Of NaN, any. */
+    for (uint32_t i = 0; i < e->n; i++)
+        e->u8[i] = (uint8_t)ech_f32_bits(x[i] * inverse + 0x1.8p+23f);
+}
+
+static void encode(const ech_forward *const f, const float *const x, encoded *const e)
+{
+    e->type = (ech_kv_type)f->h->kv_type;
+    e->n = f->h->head_dim;
+    switch (e->type) {
     case ECH_KV_F32:
-        for (uint32_t i = 0; i < n; i++)
-            bits[i] = ech_f32_bits(x[i]);
-        return;
+        memcpy(e->u32, x, e->n * sizeof(float));
+        break;
     case ECH_KV_F16:
-        f->k->to_f16(x, n, half);
+        f->k->to_f16(x, e->n, e->u16);
         break;
     case ECH_KV_BF16:
-        f->k->to_bf16(x, n, half);
+        f->k->to_bf16(x, e->n, e->u16);
         break;
     case ECH_KV_Q8:
-        for (uint32_t i = 0; i < n; i++)
-            max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
-        *ret_scale = max / 127.0f;
-        for (uint32_t i = 0; i < n; i++) {
-            const float q = max > 0.0f ? x[i] * (127.0f / max) : 0.0f;
-            /* Adding 1.5 * 2^23 rounds to nearest even; the low byte is the number. NaN: any. */
-            bits[i] = ech_f32_bits(q + 0x1.8p+23f) & 0xffu;
-        }
-        return;
+        encode_q8(x, e);
+        break;
     }
-    for (uint32_t i = 0; i < n; i++)
-        bits[i] = half[i];
+}
+
+static void put_column(const encoded *const e, char *const panel, const uint32_t lane)
+{
+    uint32_t *const to32 = (uint32_t *)panel + lane;
+    uint16_t *const to16 = (uint16_t *)panel + lane;
+    uint8_t *const to8 = (uint8_t *)panel + lane;
+    switch (e->type) {
+    case ECH_KV_F32:
+        for (uint32_t k = 0; k < e->n; k++)
+            to32[(size_t)k * ECH_PANEL] = e->u32[k];
+        break;
+    case ECH_KV_F16:
+        for (uint32_t k = 0; k < e->n; k++)
+            to16[(size_t)k * ECH_PANEL] = e->u16[k];
+        break;
+    case ECH_KV_BF16: /* pairs of k are neighbours; the spare one of an odd n is zero */
+        for (uint32_t k = 0; k < (e->n + 1) / 2; k++)
+            to32[(size_t)k * ECH_PANEL] = e->u32[k];
+        break;
+    case ECH_KV_Q8:
+        for (uint32_t k = 0; k < e->n; k++)
+            to8[(size_t)k * ECH_PANEL] = e->u8[k];
+        break;
+    }
+}
+
+/* Lanes first … first+n-1 of the head become row k of one panel. */
+static void put_row(const encoded *const e, char *const panel, const uint32_t k,
+                    const uint32_t first, const uint32_t n)
+{
+    const size_t at = (size_t)k * ECH_PANEL;
+    uint16_t *const pairs = (uint16_t *)panel + (size_t)(k / 2) * 2 * ECH_PANEL + k % 2;
+    switch (e->type) {
+    case ECH_KV_F32:
+        memcpy((uint32_t *)panel + at, e->u32 + first, n * 4);
+        break;
+    case ECH_KV_F16:
+        memcpy((uint16_t *)panel + at, e->u16 + first, n * 2);
+        break;
+    case ECH_KV_BF16:
+        for (uint32_t i = 0; i < n; i++)
+            pairs[2 * i] = e->u16[first + i];
+        break;
+    case ECH_KV_Q8:
+        memcpy((uint8_t *)panel + at, e->u8 + first, n);
+        break;
+    }
 }
 
 /* Position `slot` of a K block: a column of one of its two panels. */
 static void put_key(const ech_forward *const f, char *const block, const uint32_t slot,
                     const float *const x)
 {
-    const ech_kv_type type = (ech_kv_type)f->h->kv_type;
-    const uint32_t n = f->h->head_dim;
-    uint32_t bits[ECH_KV_MAX_HEAD_DIM];
-    encode(f, type, x, n, bits, (float *)block + slot);
-    char *const panel =
-        block + ech_kv_scale_bytes(type) + slot / ECH_PANEL * ech_kv_k_panel_bytes(type, n);
-    for (uint32_t d = 0; d < n; d++)
-        put(panel, type, d, slot % ECH_PANEL, bits[d]);
+    encoded e;
+    encode(f, x, &e);
+    if (e.type == ECH_KV_Q8) ((float *)block)[slot] = e.scale;
+    put_column(&e,
+               block + ech_kv_scale_bytes(e.type) +
+                   slot / ECH_PANEL * ech_kv_k_panel_bytes(e.type, e.n),
+               slot % ECH_PANEL);
 }
 
 /* Position `slot` of a V block: row `slot` of every panel. */
 static void put_value(const ech_forward *const f, char *const block, const uint32_t slot,
                       const float *const x)
 {
-    const ech_kv_type type = (ech_kv_type)f->h->kv_type;
-    const uint32_t n = f->h->head_dim;
-    uint32_t bits[ECH_KV_MAX_HEAD_DIM];
-    encode(f, type, x, n, bits, (float *)block + slot);
-    char *const panels = block + ech_kv_scale_bytes(type);
-    const size_t panel_bytes = ech_kv_v_panel_bytes(type);
-    for (uint32_t d = 0; d < n; d++)
-        put(panels + d / ECH_PANEL * panel_bytes, type, slot, d % ECH_PANEL, bits[d]);
+    encoded e;
+    encode(f, x, &e);
+    if (e.type == ECH_KV_Q8) ((float *)block)[slot] = e.scale;
+    const size_t panel_bytes = ech_kv_v_panel_bytes(e.type);
+    for (uint32_t d = 0; d < e.n; d += ECH_PANEL)
+        put_row(&e, block + ech_kv_scale_bytes(e.type) + d / ECH_PANEL * panel_bytes, slot, d,
+                e.n - d < ECH_PANEL ? e.n - d : ECH_PANEL);
 }
 
 /* A tile: one KV head of one row, and the query heads of its group. */
@@ -151,10 +184,10 @@ void ech_forward_rope_kv(const ech_forward *const f, const ech_op_rope_kv *const
         const float *const cos_in = ech_forward_row(f, &op->rope, r);
         for (uint32_t g = 0; g < group; g++) {
             if (q_norm != NULL) f->k->rms_norm(q + g * n, q_norm, n, op->eps, q + g * n);
-            rotate(q + g * n, cos_in, op->rope.width / 2, op->pairs);
+            rotate(f, q + g * n, cos_in, op->rope.width / 2, op->pairs);
         }
         if (k_norm != NULL) f->k->rms_norm(k, k_norm, n, op->eps, k);
-        rotate(k, cos_in, op->rope.width / 2, op->pairs);
+        rotate(f, k, cos_in, op->rope.width / 2, op->pairs);
 
         const ech_row *const row = &f->rows[r];
         const uint32_t page = f->pages[row->pages + row->pos / ECH_KV_PAGE];

@@ -75,6 +75,23 @@ static void check_elementwise(const level *const l, rows *const r)
     compare(l, "rms_norm without weight", r);
 }
 
+/* Both halves are outputs: a first compares the one, then the other. */
+static void check_rope(const level *const l, rows *const r)
+{
+    float *const got_b = guard_alloc(r->bytes), *const want_b = guard_alloc(r->bytes);
+    memcpy(got_b, r->want, r->bytes);
+    memcpy(want_b, r->want, r->bytes);
+    memcpy(r->got, r->want, r->bytes);
+    l->ops.rope(r->got, got_b, r->a, r->b, r->n);
+    ref_ops.rope(r->want, want_b, r->a, r->b, r->n);
+    compare(l, "rope, first halves", r);
+    memcpy(r->got, got_b, r->bytes);
+    memcpy(r->want, want_b, r->bytes);
+    compare(l, "rope, second halves", r);
+    guard_free(got_b, r->bytes);
+    guard_free(want_b, r->bytes);
+}
+
 static void check_softmax(const level *const l, rows *const r)
 {
     float max = 0, max_want = 0;
@@ -122,6 +139,7 @@ void check_vector(const level *const l)
             rows r;
             open_rows(&r, n, odd != 0);
             check_elementwise(l, &r);
+            check_rope(l, &r);
             check_softmax(l, &r);
             check_half(l, "to_bf16", l->ops.to_bf16, ref_ops.to_bf16, &r);
             check_half(l, "to_f16", l->ops.to_f16, ref_ops.to_f16, &r);

@@ -30,6 +30,7 @@ static const ech_cpu_ops ref_ops = {
     .swiglu = ech_k_swiglu_ref,
     .softmax = ech_k_softmax_ref,
     .mix = ech_k_mix_ref,
+    .rope = ech_k_rope_ref,
     .scale = ech_k_scale_ref,
 };
 

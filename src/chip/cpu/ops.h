@@ -79,6 +79,8 @@ typedef struct ech_cpu_ops {
     float (*softmax)(float *s, uint32_t n, float scale, float *ret_max);
     /* y = y * a + x * b, as fma(y, a, x * b) */
     void (*mix)(float *y, float a, const float *x, float b, uint32_t n);
+    /* Rotates pairs (a[i], b[i]): a' = a c - b s, b' = b c + a s; each product rounded. */
+    void (*rope)(float *a, float *b, const float *cos_in, const float *sin_in, uint32_t n);
     /* y = x * a */
     void (*scale)(float *y, const float *x, float a, uint32_t n);
 } ech_cpu_ops;

@@ -18,6 +18,7 @@ void ech_k_add_ref(float *y, const float *x, uint32_t n);
 void ech_k_swiglu_ref(const float *gate, const float *up, uint32_t n, float *y);
 float ech_k_softmax_ref(float *s, uint32_t n, float scale, float *ret_max);
 void ech_k_mix_ref(float *y, float a, const float *x, float b, uint32_t n);
+void ech_k_rope_ref(float *a, float *b, const float *cos_in, const float *sin_in, uint32_t n);
 void ech_k_scale_ref(float *y, const float *x, float a, uint32_t n);
 
 #endif

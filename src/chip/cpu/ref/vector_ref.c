@@ -78,6 +78,16 @@ void ech_k_mix_ref(float *const y, const float a, const float *const x, const fl
         y[i] = fmaf(y[i], a, x[i] * b);
 }
 
+void ech_k_rope_ref(float *const a, float *const b, const float *const cos_in,
+                    const float *const sin_in, const uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float a0 = a[i], b0 = b[i];
+        a[i] = a0 * cos_in[i] - b0 * sin_in[i];
+        b[i] = b0 * cos_in[i] + a0 * sin_in[i];
+    }
+}
+
 void ech_k_scale_ref(float *const y, const float *const x, const float a, const uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)

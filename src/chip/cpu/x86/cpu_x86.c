@@ -67,6 +67,7 @@ static void use_avx2(ech_cpu_ops *const ops)
     ops->swiglu = ech_k_swiglu_avx2;
     ops->softmax = ech_k_softmax_avx2;
     ops->mix = ech_k_mix_avx2;
+    ops->rope = ech_k_rope_avx2;
     ops->scale = ech_k_scale_avx2;
 }
 
@@ -84,6 +85,7 @@ static void use_avx512(ech_cpu_ops *const ops)
     ops->swiglu = ech_k_swiglu_avx512;
     ops->softmax = ech_k_softmax_avx512;
     ops->mix = ech_k_mix_avx512;
+    ops->rope = ech_k_rope_avx512;
     ops->scale = ech_k_scale_avx512;
 }
 

@@ -13,6 +13,8 @@
     void ech_k_swiglu_##isa(const float *gate, const float *up, uint32_t n, float *y);             \
     float ech_k_softmax_##isa(float *s, uint32_t n, float scale, float *ret_max);                  \
     void ech_k_mix_##isa(float *y, float a, const float *x, float b, uint32_t n);                  \
+    void ech_k_rope_##isa(float *a, float *b, const float *cos_in, const float *sin_in,            \
+                          uint32_t n);                                                             \
     void ech_k_scale_##isa(float *y, const float *x, float a, uint32_t n)
 
 ech_mm_fn ech_k_mm_f32_f32_avx2;

@@ -180,6 +180,18 @@ void ech_k_mix_avx2(float *const y, const float a, const float *const x, const f
     }
 }
 
+void ech_k_rope_avx2(float *const a, float *const b, const float *const cos_in,
+                     const float *const sin_in, const uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 8) {
+        const __m256i m = mask_of(n - i);
+        const __m256 a0 = _mm256_maskload_ps(a + i, m), b0 = _mm256_maskload_ps(b + i, m);
+        const __m256 c = _mm256_maskload_ps(cos_in + i, m), s = _mm256_maskload_ps(sin_in + i, m);
+        _mm256_maskstore_ps(a + i, m, _mm256_sub_ps(_mm256_mul_ps(a0, c), _mm256_mul_ps(b0, s)));
+        _mm256_maskstore_ps(b + i, m, _mm256_add_ps(_mm256_mul_ps(b0, c), _mm256_mul_ps(a0, s)));
+    }
+}
+
 void ech_k_scale_avx2(float *const y, const float *const x, const float a, const uint32_t n)
 {
     const __m256 va = _mm256_set1_ps(a);

@@ -152,6 +152,19 @@ void ech_k_mix_avx512(float *const y, const float a, const float *const x, const
     }
 }
 
+void ech_k_rope_avx512(float *const a, float *const b, const float *const cos_in,
+                       const float *const sin_in, const uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += LANES) {
+        const __mmask16 m = mask_of(n - i);
+        const __m512 a0 = _mm512_maskz_loadu_ps(m, a + i), b0 = _mm512_maskz_loadu_ps(m, b + i);
+        const __m512 c = _mm512_maskz_loadu_ps(m, cos_in + i);
+        const __m512 s = _mm512_maskz_loadu_ps(m, sin_in + i);
+        _mm512_mask_storeu_ps(a + i, m, _mm512_sub_ps(_mm512_mul_ps(a0, c), _mm512_mul_ps(b0, s)));
+        _mm512_mask_storeu_ps(b + i, m, _mm512_add_ps(_mm512_mul_ps(b0, c), _mm512_mul_ps(a0, s)));
+    }
+}
+
 void ech_k_scale_avx512(float *const y, const float *const x, const float a, const uint32_t n)
 {
     const __m512 va = _mm512_set1_ps(a);
