@@ -77,22 +77,45 @@ static void gather_queries(work *const w)
     }
 }
 
-/* s[query, j] for n positions of a split, whole pages at a time. */
+enum { HALVES = ECH_KV_PAGE / ECH_PANEL, SCORE_PAGES = ECH_MM_MAX_PANELS / HALVES };
+
+/* The K or V panels' first byte of the page that holds pos, or NULL past the block's last. */
+static const char *keys_at(const work *const w, const uint32_t pos)
+{
+    if (pos > position(w, w->n_queries - 1)) return NULL;
+    return page_block(w, pos) + ech_kv_scale_bytes((ech_kv_type)w->f->h->kv_type);
+}
+
+static const char *values_at(const work *const w, const uint32_t pos)
+{
+    const char *const keys = keys_at(w, pos);
+    return keys != NULL ? keys + w->f->k_bytes : NULL;
+}
+
+/*
+ * s[query, j] for n positions of a split, whole pages at a time. Meanwhile the pages' successors
+ * are fetched, or, beside the last ones, the values that weigh() begins with.
+ */
 static void score(work *const w, const uint32_t from, const uint32_t n)
 {
-    enum { HALVES = ECH_KV_PAGE / ECH_PANEL, PAGES = ECH_MM_MAX_PANELS / HALVES };
     const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
     const size_t panel_bytes = ech_kv_k_panel_bytes(type, w->op->head_dim);
     const uint32_t n_pages = (n + ECH_KV_PAGE - 1) / ECH_KV_PAGE;
-    for (uint32_t page = 0; page < n_pages; page += PAGES) {
-        const void *panels[ECH_MM_MAX_PANELS];
-        const uint32_t n_panels = (n_pages - page < PAGES ? n_pages - page : PAGES) * HALVES;
-        for (uint32_t i = 0; i < n_panels; i++)
-            panels[i] = page_block(w, from + (page + i / HALVES) * ECH_KV_PAGE) +
-                        ech_kv_scale_bytes(type) + i % HALVES * panel_bytes;
+    for (uint32_t page = 0; page < n_pages; page += SCORE_PAGES) {
+        const void *panels[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
+        const bool is_last = n_pages - page <= SCORE_PAGES;
+        const uint32_t n_now = is_last ? n_pages - page : SCORE_PAGES;
+        for (uint32_t i = 0; i < n_now * HALVES; i++) {
+            const uint32_t pos = from + (page + i / HALVES) * ECH_KV_PAGE;
+            const char *const after = is_last ? values_at(w, from + i / HALVES * ECH_KV_PAGE)
+                                              : keys_at(w, pos + SCORE_PAGES * ECH_KV_PAGE);
+            panels[i] = keys_at(w, pos) + i % HALVES * panel_bytes;
+            next[i] = after != NULL ? after + i % HALVES * panel_bytes : panels[i];
+        }
         w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
             .w = panels,
-            .n_panels = n_panels,
+            .next = next,
+            .n_panels = n_now * HALVES,
             .n_parts = 1,
             .k_part = w->op->head_dim,
             .k_last = w->op->head_dim,
@@ -118,7 +141,10 @@ static void apply_scales(work *const w, const uint32_t from, const uint32_t n, c
     }
 }
 
-/* o[query, d] over n positions of a split: the pages are parts of one chain. */
+/*
+ * o[query, d] over n positions of a split: the pages are parts of one chain. Meanwhile the values
+ * four pages on are fetched, or the keys that the next split begins with.
+ */
 static void weigh(work *const w, const uint32_t from, const uint32_t n)
 {
     const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
@@ -127,15 +153,23 @@ static void weigh(work *const w, const uint32_t from, const uint32_t n)
     const uint32_t n_panels = w->dim_pad / ECH_PANEL;
     for (uint32_t p = 0; p < n_panels; p += ECH_MM_MAX_PANELS) {
         const void *panels[ECH_ATTN_SPLIT / ECH_KV_PAGE * ECH_MM_MAX_PANELS];
+        const void *next[ECH_ATTN_SPLIT / ECH_KV_PAGE * ECH_MM_MAX_PANELS];
         const uint32_t n_now = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS;
         for (uint32_t page = 0; page < n_pages; page++) {
-            const char *const block = page_block(w, from + page * ECH_KV_PAGE) + w->f->k_bytes +
-                                      ech_kv_scale_bytes(type) + p * panel_bytes;
-            for (uint32_t i = 0; i < n_now; i++)
+            const uint32_t pos = from + page * ECH_KV_PAGE;
+            const uint32_t ahead = pos + SCORE_PAGES * ECH_KV_PAGE;
+            const char *const block = values_at(w, pos) + p * panel_bytes;
+            const char *after =
+                page + SCORE_PAGES < n_pages ? values_at(w, ahead) : keys_at(w, ahead);
+            after = after != NULL ? after + p * panel_bytes : block;
+            for (uint32_t i = 0; i < n_now; i++) {
                 panels[page * n_now + i] = block + i * panel_bytes;
+                next[page * n_now + i] = after + i * panel_bytes;
+            }
         }
         w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
             .w = panels,
+            .next = next,
             .n_panels = n_now,
             .n_parts = n_pages,
             .k_part = ECH_KV_PAGE,

@@ -41,15 +41,21 @@ typedef enum ech_act_type {
  */
 typedef struct ech_mm_args {
     const void *const *w; // [n_parts, n_panels] panels, each [k][16] of the kernel's pack type
-    uint32_t n_panels;    // 1 … ECH_MM_MAX_PANELS
-    uint32_t n_parts;     // >= 1
-    uint32_t k_part;      /* columns of a part; even where there are several */
-    uint32_t k_last;      /* columns of the last part, 1 … k_part */
-    const void *x;        // [n_rows, k]
-    size_t x_stride;      /* bytes from row to row */
-    uint32_t n_rows;      /* any */
-    float *y;             // [n_rows, n_panels * 16]
-    size_t y_stride;      /* floats from row to row */
+    /*
+     * [n_parts, n_panels] what will be read after this call, each as long as a panel of the part,
+     * or NULL. A hint: while it reads w[i], a kernel for few rows fetches next[i] into the cache.
+     * Any address will do.
+     */
+    const void *const *next;
+    uint32_t n_panels; // 1 … ECH_MM_MAX_PANELS
+    uint32_t n_parts;  // >= 1
+    uint32_t k_part;   /* columns of a part; even where there are several */
+    uint32_t k_last;   /* columns of the last part, 1 … k_part */
+    const void *x;     // [n_rows, k]
+    size_t x_stride;   /* bytes from row to row */
+    uint32_t n_rows;   /* any */
+    float *y;          // [n_rows, n_panels * 16]
+    size_t y_stride;   /* floats from row to row */
 } ech_mm_args;
 
 #define ECH_MM_MAX_PANELS 8

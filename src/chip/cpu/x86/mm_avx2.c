@@ -64,20 +64,21 @@ ALWAYS_INLINE __m256 widen_s8(const char *const panel, const uint32_t k, const u
         (const __m128i *)((const int8_t *)panel + (size_t)k * ECH_PANEL + half * 8))));
 }
 
-#define TILE(name, widen)                                                                          \
+#define TILE(name, widen, k_bytes)                                                                 \
     ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
                             const uint32_t n_panels, const uint32_t n_rows)                        \
     {                                                                                              \
         __m256 acc[MAX_P][MAX_R], w[MAX_P];                                                        \
         const float *x[MAX_R];                                                                     \
-        const char *panel[MAX_P];                                                                  \
+        panels w_at;                                                                               \
         take_rows(a, r, n_rows, x);                                                                \
         zero_acc(n_panels, n_rows, acc);                                                           \
         for (uint32_t part = 0; part < a->n_parts; part++) {                                       \
-            const uint32_t n = take_panels(a, part, p, n_panels, panel);                           \
+            const uint32_t n = take_panels(a, part, p, n_panels, n_rows, &w_at);                   \
             for (uint32_t k = 0; k < n; k++) {                                                     \
+                fetch(&w_at, (size_t)k *(k_bytes), n_panels, n_rows);                              \
                 UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =                          \
-                    widen(panel[i / 2], k, i % 2);                                                 \
+                    widen(w_at.now[i / 2], k, i % 2);                                              \
                 step(x, k, n_panels, n_rows, w, acc);                                              \
             }                                                                                      \
             advance_rows(n, n_rows, x);                                                            \
@@ -85,9 +86,9 @@ ALWAYS_INLINE __m256 widen_s8(const char *const panel, const uint32_t k, const u
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
     }
 
-TILE(tile_f32, widen_f32)
-TILE(tile_f16, widen_f16)
-TILE(tile_s8, widen_s8)
+TILE(tile_f32, widen_f32, 64)
+TILE(tile_f16, widen_f16, 32)
+TILE(tile_s8, widen_s8, 16)
 
 /* Two k of 8 rows. */
 ALWAYS_INLINE __m256i pairs_at(const char *const panel, const uint32_t k, const uint32_t half)
@@ -118,29 +119,30 @@ ALWAYS_INLINE __m256 odd_of(const __m256i w)
  * The pair is loaded twice rather than kept: with 12 accumulators there are four registers for
  * weights and activation.
  */
-ALWAYS_INLINE void part_bf16(const char *const *const panel, const float *const *const x,
+ALWAYS_INLINE void part_bf16(const panels *const w_at, const float *const *const x,
                              const uint32_t n, const uint32_t n_panels, const uint32_t n_rows,
                              __m256 acc[MAX_P][MAX_R])
 {
     __m256 w[MAX_P];
     uint32_t k = 0;
     for (; k + 2 <= n; k += 2) {
+        fetch(w_at, (size_t)k * 32, n_panels, n_rows);
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
-            even_of(pairs_at(panel[i / 2], k, i % 2));
+            even_of(pairs_at(w_at->now[i / 2], k, i % 2));
         step(x, k, n_panels, n_rows, w, acc);
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
-            odd_of(pairs_at(panel[i / 2], k, i % 2));
+            odd_of(pairs_at(w_at->now[i / 2], k, i % 2));
         step(x, k + 1, n_panels, n_rows, w, acc);
     }
     if (k < n) {
         UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) w[i] =
-            even_of(pairs_at(panel[i / 2], k, i % 2));
+            even_of(pairs_at(w_at->now[i / 2], k, i % 2));
         step(x, k, n_panels, n_rows, w, acc);
     }
 }
 
 /* bf16 activations, emulated as ref does it: the odd k of a pair first. */
-ALWAYS_INLINE void part_bf16_bf16(const char *const *const panel, const float *const *const x,
+ALWAYS_INLINE void part_bf16_bf16(const panels *const w_at, const float *const *const x,
                                   const uint32_t n, const uint32_t n_panels, const uint32_t n_rows,
                                   __m256 acc[MAX_P][MAX_R])
 {
@@ -150,7 +152,7 @@ ALWAYS_INLINE void part_bf16_bf16(const char *const *const panel, const float *c
         {
             UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
             {
-                const __m256i pair = pairs_at(panel[i / 2], k, i % 2);
+                const __m256i pair = pairs_at(w_at->now[i / 2], k, i % 2);
                 w[i] = odd ? odd_of(pair) : even_of(pair);
             }
             UNROLL for (uint32_t j = 0; j < n_rows; j++)
@@ -170,12 +172,12 @@ ALWAYS_INLINE void part_bf16_bf16(const char *const *const panel, const float *c
     {                                                                                              \
         __m256 acc[MAX_P][MAX_R];                                                                  \
         const float *x[MAX_R];                                                                     \
-        const char *panel[MAX_P];                                                                  \
+        panels w_at;                                                                               \
         take_rows(a, r, n_rows, x);                                                                \
         zero_acc(n_panels, n_rows, acc);                                                           \
         for (uint32_t part = 0; part < a->n_parts; part++) {                                       \
-            const uint32_t n = take_panels(a, part, p, n_panels, panel);                           \
-            do_part(panel, x, n, n_panels, n_rows, acc);                                           \
+            const uint32_t n = take_panels(a, part, p, n_panels, n_rows, &w_at);                   \
+            do_part(&w_at, x, n, n_panels, n_rows, acc);                                           \
             advance_rows(floats, n_rows, x);                                                       \
         }                                                                                          \
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \

@@ -72,19 +72,20 @@ ALWAYS_INLINE __m512 widen_s8(const char *const panel, const uint32_t k)
         _mm_load_si128((const __m128i *)((const int8_t *)panel + (size_t)k * ECH_PANEL))));
 }
 
-#define TILE(name, widen)                                                                          \
+#define TILE(name, widen, k_bytes)                                                                 \
     ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
                             const uint32_t n_panels, const uint32_t n_rows)                        \
     {                                                                                              \
         __m512 acc[MAX_P][MAX_R], w[MAX_P];                                                        \
         const float *x[MAX_R];                                                                     \
-        const char *panel[MAX_P];                                                                  \
+        panels w_at;                                                                               \
         take_rows(a, r, n_rows, x);                                                                \
         zero_acc(n_panels, n_rows, acc);                                                           \
         for (uint32_t part = 0; part < a->n_parts; part++) {                                       \
-            const uint32_t n = take_panels(a, part, p, n_panels, panel);                           \
+            const uint32_t n = take_panels(a, part, p, n_panels, n_rows, &w_at);                   \
             for (uint32_t k = 0; k < n; k++) {                                                     \
-                UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = widen(panel[i], k);          \
+                fetch(&w_at, (size_t)k *(k_bytes), n_panels, n_rows);                              \
+                UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = widen(w_at.now[i], k);       \
                 step(x, k, n_panels, n_rows, w, acc);                                              \
             }                                                                                      \
             advance_rows(n, n_rows, x);                                                            \
@@ -92,12 +93,12 @@ ALWAYS_INLINE __m512 widen_s8(const char *const panel, const uint32_t k)
         store_acc(a, p, r, n_panels, n_rows, acc);                                                 \
     }
 
-TILE(tile_f32, widen_f32)
-TILE(tile_f16, widen_f16)
-TILE(tile_s8, widen_s8)
+TILE(tile_f32, widen_f32, 64)
+TILE(tile_f16, widen_f16, 32)
+TILE(tile_s8, widen_s8, 16)
 
 /* bf16: one load has two k of 16 rows; the even one is shifted up, the odd one masked. */
-ALWAYS_INLINE void part_bf16(const char *const *const panel, const float *const *const x,
+ALWAYS_INLINE void part_bf16(const panels *const w_at, const float *const *const x,
                              const uint32_t n, const uint32_t n_panels, const uint32_t n_rows,
                              __m512 acc[MAX_P][MAX_R])
 {
@@ -105,9 +106,10 @@ ALWAYS_INLINE void part_bf16(const char *const *const panel, const float *const 
     __m512 even[MAX_P], odd[MAX_P];
     uint32_t k = 0;
     for (; k + 2 <= n; k += 2) {
+        fetch(w_at, (size_t)k * 32, n_panels, n_rows);
         UNROLL for (uint32_t i = 0; i < n_panels; i++)
         {
-            const __m512i w = _mm512_load_si512(panel[i] + (size_t)k * 32);
+            const __m512i w = _mm512_load_si512(w_at->now[i] + (size_t)k * 32);
             even[i] = _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
             odd[i] = _mm512_castsi512_ps(_mm512_and_si512(w, upper));
         }
@@ -116,7 +118,7 @@ ALWAYS_INLINE void part_bf16(const char *const *const panel, const float *const 
     }
     if (k < n) {
         UNROLL for (uint32_t i = 0; i < n_panels; i++) even[i] = _mm512_castsi512_ps(
-            _mm512_slli_epi32(_mm512_load_si512(panel[i] + (size_t)k * 32), 16));
+            _mm512_slli_epi32(_mm512_load_si512(w_at->now[i] + (size_t)k * 32), 16));
         step(x, k, n_panels, n_rows, even, acc);
     }
 }
@@ -126,12 +128,12 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
 {
     __m512 acc[MAX_P][MAX_R];
     const float *x[MAX_R];
-    const char *panel[MAX_P];
+    panels w_at;
     take_rows(a, r, n_rows, x);
     zero_acc(n_panels, n_rows, acc);
     for (uint32_t part = 0; part < a->n_parts; part++) {
-        const uint32_t n = take_panels(a, part, p, n_panels, panel);
-        part_bf16(panel, x, n, n_panels, n_rows, acc);
+        const uint32_t n = take_panels(a, part, p, n_panels, n_rows, &w_at);
+        part_bf16(&w_at, x, n, n_panels, n_rows, acc);
         advance_rows(n, n_rows, x);
     }
     store_acc(a, p, r, n_panels, n_rows, acc);

@@ -34,15 +34,16 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
     __m512 acc[MAX_P][MAX_R];
     __m512i w[MAX_P];
     const float *x[MAX_R]; /* pairs of bf16, read as words */
-    const char *panel[MAX_P];
+    panels w_at;
     take_rows(a, r, n_rows, x);
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         acc[i][j] = _mm512_setzero_ps();
     for (uint32_t part = 0; part < a->n_parts; part++) {
-        const uint32_t n_pairs = (take_panels(a, part, p, n_panels, panel) + 1) / 2;
+        const uint32_t n_pairs = (take_panels(a, part, p, n_panels, n_rows, &w_at) + 1) / 2;
         for (uint32_t k = 0; k < n_pairs; k++) {
+            fetch(&w_at, (size_t)k * 64, n_panels, n_rows);
             UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
-                _mm512_load_si512(panel[i] + (size_t)k * 64);
+                _mm512_load_si512(w_at.now[i] + (size_t)k * 64);
             UNROLL for (uint32_t j = 0; j < n_rows; j++)
             {
                 const __m512 xj = _mm512_set1_ps(x[j][k]);

@@ -55,12 +55,43 @@ ALWAYS_INLINE void take_rows(const ech_mm_args *const a, const uint32_t r, const
     UNROLL for (uint32_t j = 0; j < n_rows; j++) x[j] = keep(row_f32(a, r + j));
 }
 
+/* Panels being read, and what to fetch meanwhile. */
+typedef struct panels {
+    const char *now[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
+} panels;
+
+/*
+ * With more rows a kernel computes for longer than it loads; fetching ahead would only cost
+ * registers.
+ */
+ALWAYS_INLINE bool fetches(const uint32_t n_rows)
+{
+    return n_rows <= 4;
+}
+
 /* The panels of one part; returns its number of columns. */
 ALWAYS_INLINE uint32_t take_panels(const ech_mm_args *const a, const uint32_t part,
-                                   const uint32_t p, const uint32_t n_panels, const char **const w)
+                                   const uint32_t p, const uint32_t n_panels, const uint32_t n_rows,
+                                   panels *const w)
 {
-    UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] = keep(a->w[part * a->n_panels + p + i]);
+    const void *const *const next = a->next != NULL ? a->next : a->w;
+    UNROLL for (uint32_t i = 0; i < n_panels; i++)
+    {
+        w->now[i] = keep(a->w[part * a->n_panels + p + i]);
+        if (fetches(n_rows)) w->next[i] = keep(next[part * a->n_panels + p + i]);
+    }
     return part == a->n_parts - 1 ? a->k_last : a->k_part;
+}
+
+/*
+ * Into L2: measured on Zen 4 (docs/performance.md), the stream prefetchers start anew at every
+ * 4 KiB, where panels of a page end; fetching into L1 occupies the few buffers that loads need.
+ */
+ALWAYS_INLINE void fetch(const panels *const w, const size_t at, const uint32_t n_panels,
+                         const uint32_t n_rows)
+{
+    if (!fetches(n_rows)) return;
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) __builtin_prefetch(w->next[i] + at, 0, 2);
 }
 
 /* From a part's columns of the rows to the next part's: n floats on. */
