@@ -11,18 +11,15 @@
  */
 #include "src/chip/pool.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
 #include "src/base/error.h"
+#include "src/base/os/futex.h"
 
 /*
  * How long a wait spins before it sleeps. A wake-up costs about 15 µs on an idle virtual CPU
@@ -57,16 +54,6 @@ struct ech_pool {
     slot *slots; // [n_cores]
 };
 
-static void futex_wait(uint32_t *const word, const uint32_t while_value)
-{
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_value, NULL, NULL, 0);
-}
-
-static void futex_wake_all(uint32_t *const word)
-{
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 /*
  * Returns when *word is no longer old. The sleeper counts itself before it looks at the word for
  * the last time, and publish() looks at the count after it has written the word; both sides fence
@@ -84,7 +71,7 @@ static void wait_while(uint32_t *const word, const uint32_t old, uint32_t *const
     (void)ech_fetch_add(sleepers, 1);
     ech_fence();
     while (ech_load_acquire(word) == old)
-        futex_wait(word, old);
+        (void)ech_os_futex_wait(word, old, ECH_NO_DEADLINE);
     (void)ech_fetch_add(sleepers, (uint32_t)-1);
 }
 
@@ -92,7 +79,7 @@ static void publish(uint32_t *const word, const uint32_t value, uint32_t *const 
 {
     ech_store_release(word, value); /* partner: wait_while() */
     ech_fence();
-    if (ech_load_relaxed(sleepers) != 0) futex_wake_all(word);
+    if (ech_load_relaxed(sleepers) != 0) ech_os_futex_wake(word);
 }
 
 void ech_pool_barrier(ech_core *const core)

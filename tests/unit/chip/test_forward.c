@@ -145,13 +145,72 @@ static void bits_do_not_depend_on_chunks_and_threads(void **state)
         }
 }
 
+/* Steps of 1 to 65 rows, and one over three pages, of a model whose products need many tiles. */
+static void expect_rows_alone(toy_shape s)
+{
+    enum { N = 110, MAX = 65 };
+    int32_t ids[N];
+    s.max_rows = N;
+    toy t;
+    toy_init(&t, &s, seed);
+    make_ids(ids, N, s.vocab);
+    toy_run alone, together;
+    toy_run_init(&alone, &t, N, 1, ECH_ISA_AUTO);
+    toy_run_chunks(&alone, ids, 1);
+    for (uint32_t n = 1; n <= MAX + 1; n++) {
+        const uint32_t rows = n <= MAX ? n : N, first = rows > 64 ? rows - 64 : 0;
+        toy_run_init(&together, &t, N, 1 + n % 3, ECH_ISA_AUTO);
+        toy_run_step(&together, ids, 0, rows);
+        if (memcmp(alone.logits + (size_t)first * s.vocab,
+                   together.logits + (size_t)first * s.vocab,
+                   (size_t)(rows - first) * s.vocab * sizeof(float)) != 0)
+            fail_msg("%u rows on %u threads: other bits than alone, type %d, compute %d, kv %d "
+                     "(seed=%llu)",
+                     rows, 1 + n % 3, s.type, s.compute, s.kv, (unsigned long long)seed);
+        toy_run_fini(&together);
+    }
+    toy_run_fini(&alone);
+    toy_fini(&t);
+}
+
+static void wide_rows_do_not_depend_on_their_neighbours(void **state)
+{
+    (void)state;
+    toy_shape s = {
+        .hidden = 1024,
+        .n_layers = 1,
+        .n_heads = 12,
+        .n_kv_heads = 4,
+        .head_dim = 80,
+        .ffn = 1208,
+        .vocab = 517,
+        .max_positions = 200,
+        .is_qwen = true,
+    };
+    for (int type = ECH_PACK_F32; type <= ECH_PACK_BF16; type++) {
+        s.type = (ech_pack_type)type;
+        s.source = (ech_src_type)type;
+        s.kv = (ech_kv_type)((type + 1) % ECH_KV_TYPES);
+        expect_rows_alone(s);
+    }
+    s.compute = ECH_COMPUTE_BF16;
+    s.kv = ECH_KV_Q8;
+    expect_rows_alone(s);
+}
+
 int main(int argc, char **argv)
 {
-    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 20261130;
+    const bool is_wide = argc > 1 && strcmp(argv[1], "wide") == 0;
+    const int at = is_wide ? 2 : 1;
+    seed = argc > at ? strtoull(argv[at], NULL, 0) : 20261130;
     printf("seed=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_double_precision),
         cmocka_unit_test(bits_do_not_depend_on_chunks_and_threads),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest wide[] = {
+        cmocka_unit_test(wide_rows_do_not_depend_on_their_neighbours),
+    };
+    return is_wide ? cmocka_run_group_tests(wide, NULL, NULL)
+                   : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -334,14 +334,17 @@ void toy_run_fini(toy_run *const r)
     free(r->logits);
 }
 
-void toy_run_step(toy_run *const r, const int32_t *const ids, const uint32_t from, const uint32_t n)
+ech_status toy_run_try(toy_run *const r, const int32_t *const ids, const uint32_t from,
+                       const uint32_t n, ech_error *const err)
 {
-    ech_row rows[64];
-    ech_error err;
-    assert_true(n <= 64);
+    ech_row rows[128];
+    assert_true(n <= 128);
+    const uint32_t first = n > 64 ? n - 64 : 0; /* logits of the last 64 */
     for (uint32_t i = 0; i < n; i++)
-        rows[i] = (ech_row){ .pos = from + i, .id = ids[from + i], .logit_row = (int32_t)i };
-    const uint64_t scalars[] = { n, n };
+        rows[i] = (ech_row){ .pos = from + i,
+                             .id = ids[from + i],
+                             .logit_row = i >= first ? (int32_t)(i - first) : -1 };
+    const uint64_t scalars[] = { n, n - first };
     int32_t no_ids[1] = { 0 };
     const ech_exec_tensor tensors[ECH_STEP_TENSORS] = {
         [ECH_STEP_WEIGHTS] = { r->t->image, r->t->image_bytes },
@@ -349,16 +352,21 @@ void toy_run_step(toy_run *const r, const int32_t *const ids, const uint32_t fro
         [ECH_STEP_PAGES] = { r->pages, r->n_pages * sizeof(uint32_t) },
         [ECH_STEP_KV] = { r->kv, r->n_pages * r->t->page_bytes },
         [ECH_STEP_SAMPLED] = { no_ids, sizeof(no_ids) },
-        [ECH_STEP_LOGITS] = { r->logits + (size_t)from * r->t->s.vocab,
-                              (size_t)n * r->t->s.vocab * sizeof(float) },
+        [ECH_STEP_LOGITS] = { r->logits + (size_t)(from + first) * r->t->s.vocab,
+                              (size_t)(n - first) * r->t->s.vocab * sizeof(float) },
     };
-    check(ech_exec_run(r->exec, r->t->program, r->t->program_len,
-                       &(ech_exec_args){ .tensors = tensors,
-                                         .n_tensors = ECH_STEP_TENSORS,
-                                         .scalars = scalars,
-                                         .n_scalars = ECH_STEP_SCALARS },
-                       &err),
-          &err);
+    return ech_exec_run(r->exec, r->t->program, r->t->program_len,
+                        &(ech_exec_args){ .tensors = tensors,
+                                          .n_tensors = ECH_STEP_TENSORS,
+                                          .scalars = scalars,
+                                          .n_scalars = ECH_STEP_SCALARS },
+                        err);
+}
+
+void toy_run_step(toy_run *const r, const int32_t *const ids, const uint32_t from, const uint32_t n)
+{
+    ech_error err;
+    check(toy_run_try(r, ids, from, n, &err), &err);
 }
 
 void toy_run_chunks(toy_run *const r, const int32_t *const ids, const uint32_t chunk)

@@ -62,6 +62,8 @@ void toy_run_init(toy_run *r, const toy *t, uint32_t n, uint32_t n_threads, ech_
 void toy_run_fini(toy_run *r);
 /* Computes positions [from, from + n) of ids in one step, logits of all of them (n <= 64). */
 void toy_run_step(toy_run *r, const int32_t *ids, uint32_t from, uint32_t n);
+/* The same, returning the failure. */
+ech_status toy_run_try(toy_run *r, const int32_t *ids, uint32_t from, uint32_t n, ech_error *err);
 /* All n positions, in chunks. */
 void toy_run_chunks(toy_run *r, const int32_t *ids, uint32_t chunk);
 

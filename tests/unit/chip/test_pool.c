@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cores: every tile once, all of a phase before the next, also with more threads than CPUs. */
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/atomic.h"
+#include "src/chip/pool.h"
+#include "tests/unit/test.h"
+
+#define TILES  37
+#define PHASES 50
+
+typedef struct job {
+    uint32_t taken[PHASES][TILES];
+    uint32_t done[PHASES];
+    uint32_t early; /* tiles of a phase that began before the phase before it was done */
+} job;
+
+static void count_tiles(void *const arg, ech_core *const core)
+{
+    job *const j = arg;
+    for (uint32_t p = 0; p < PHASES; p++) {
+        for (uint32_t t; ech_pool_tile(core, TILES, &t);) {
+            if (p > 0 && ech_load_acquire(&j->done[p - 1]) != TILES)
+                (void)ech_fetch_add(&j->early, 1);
+            (void)ech_fetch_add(&j->taken[p][t], 1);
+            (void)ech_fetch_add(&j->done[p], 1);
+        }
+        ech_pool_barrier(core);
+    }
+}
+
+static void run_with(const uint32_t n_threads, const int n_runs, const int pause_ms)
+{
+    ech_pool *pool = NULL;
+    ech_error err;
+    const ech_pool_options o = { .n_threads = n_threads, .scratch_bytes = 1000 };
+    assert_int_equal(ech_pool_create(&pool, &o, &err), ECH_OK);
+    assert_int_equal(ech_pool_n_cores(pool), n_threads);
+    for (int i = 0; i < n_runs; i++) {
+        static job j;
+        memset(&j, 0, sizeof(j));
+        ech_pool_run(pool, count_tiles, &j);
+        assert_int_equal(j.early, 0);
+        for (int p = 0; p < PHASES; p++)
+            for (int t = 0; t < TILES; t++)
+                assert_int_equal(j.taken[p][t], 1);
+        if (pause_ms > 0) usleep((useconds_t)pause_ms * 1000); /* the cores go to sleep */
+    }
+    ech_pool_destroy(&pool);
+    assert_null(pool);
+}
+
+static void every_tile_is_taken_once_and_phases_do_not_overlap(void **state)
+{
+    (void)state;
+    run_with(1, 20, 0);
+    run_with(2, 50, 0);
+    run_with(3, 50, 0);
+    run_with(8, 5, 0);
+}
+
+static void cores_wake_from_sleep(void **state)
+{
+    (void)state;
+    run_with(2, 20, 1);
+    run_with(4, 5, 2);
+}
+
+static void a_pool_that_never_ran_closes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        run_with(3, 0, 0);
+    ech_pool *none = NULL;
+    ech_pool_destroy(&none);
+    ech_error err;
+    const ech_pool_options o = { .n_threads = 0 };
+    assert_int_equal(ech_pool_create(&none, &o, &err), ECH_EINVAL);
+}
+
+static void write_scratch(void *const arg, ech_core *const core)
+{
+    (void)arg;
+    assert_int_equal((uintptr_t)core->scratch % 64, 0);
+    memset(core->scratch, (int)core->idx, core->scratch_bytes);
+    ech_pool_barrier(core);
+    for (size_t i = 0; i < core->scratch_bytes; i++)
+        if (((unsigned char *)core->scratch)[i] != core->idx) fail_msg("scratch is shared");
+}
+
+static void scratch_belongs_to_one_core(void **state)
+{
+    (void)state;
+    ech_pool *pool = NULL;
+    ech_error err;
+    const ech_pool_options o = { .n_threads = 4, .scratch_bytes = 777 };
+    assert_int_equal(ech_pool_create(&pool, &o, &err), ECH_OK);
+    ech_pool_run(pool, write_scratch, NULL);
+    ech_pool_destroy(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_tile_is_taken_once_and_phases_do_not_overlap),
+        cmocka_unit_test(cores_wake_from_sleep),
+        cmocka_unit_test(a_pool_that_never_ran_closes),
+        cmocka_unit_test(scratch_belongs_to_one_core),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
