@@ -549,6 +549,34 @@ ECH_API void ech_gate_fail(ech_worker *w, ech_gate gate, ech_status code, const 
 ECH_API ech_worker *ech_orch_worker(ech_orch *orch);
 ECH_API uint64_t ech_orch_run_id(const ech_orch *orch);
 
+/* ---- Channels to a running task ------------------------------------------------------------ */
+
+/*
+ * A bounded queue of messages of one size, from one sender to one receiver, in a buffer: the task
+ * that receives gets the buffer as a NO_DEP tensor and runs until it is told to stop. mem and bytes
+ * are the buffer's. Not for the dispatch path: each message costs a system call.
+ */
+
+/** Bytes that a channel takes; 0 for sizes that can't be. */
+ECH_API uint64_t ech_channel_bytes(uint32_t depth, uint64_t message_bytes);
+/** Makes an empty channel. EINVAL names need and size. Ownership: the memory stays the caller's. */
+ECH_API ech_status ech_channel_init(void *mem, uint64_t bytes, uint32_t depth,
+                                    uint64_t message_bytes, ech_error *err);
+/**
+ * Sends a message of `len` == message_bytes bytes if there is room: exactly `depth` messages fit.
+ * *ret_sent says whether; a full channel is no error. ESTATE after a stop.
+ */
+ECH_API ech_status ech_channel_try_send(void *mem, uint64_t bytes, const void *message,
+                                        uint64_t len, bool *ret_sent, ech_error *err);
+/** Nothing is accepted after this; the receiver sees it once it has taken all earlier messages. */
+ECH_API ech_status ech_channel_stop(void *mem, uint64_t bytes, ech_error *err);
+/**
+ * Takes the oldest message, waiting for one; *ret_stopped is true, and nothing was taken, when the
+ * channel is stopped and empty. ETIMEOUT.
+ */
+ECH_API ech_status ech_channel_receive(void *mem, uint64_t bytes, void *message, uint64_t len,
+                                       double timeout_s, bool *ret_stopped, ech_error *err);
+
 /* ---- Children ------------------------------------------------------------------------------ */
 
 /* Children are numbered: next-level children first (0..n-1), then the sub children. */
