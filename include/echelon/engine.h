@@ -147,6 +147,7 @@ typedef struct ech_engine_info {
     uint32_t threads;       /* per chip */
     const int32_t *eos_ids; /* [n_eos_ids] end-of-sequence ids of the model */
     size_t n_eos_ids;
+    const char *model_dir;  /* the folder or file that was opened; zero-terminated */
 } ech_engine_info;
 
 /** Fills *ret_info as far as its struct_size says. */

@@ -14,6 +14,8 @@
     X(template)                                                                                     \
     X(tokenize)                                                                                    \
     X(generate)                                                                                    \
+    X(chat)                                                                                        \
+    X(serve)                                                                                       \
     X(version)                                                                                     \
     X(help)
 

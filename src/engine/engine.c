@@ -53,6 +53,7 @@ void ech_engine_info_get(const ech_engine *e, ech_engine_info *ret_info)
         .threads = e->options.threads,
         .eos_ids = e->limits.eos_ids,
         .n_eos_ids = e->limits.n_eos_ids,
+        .model_dir = e->model_info.path,
     };
     const size_t size = ret_info->struct_size < sizeof info ? ret_info->struct_size : sizeof info;
     memcpy(ret_info, &info, size);

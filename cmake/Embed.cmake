@@ -1,0 +1,11 @@
+# cmake -DOUT=FILE.c -DDIR=web -DFILES="a;b" -P Embed.cmake: the files as C arrays, and a table of them.
+set(text "/* Made by cmake/Embed.cmake. */\n#include \"src/server/page.h\"\n\n")
+set(rows "")
+foreach(name ${FILES})
+  file(READ ${DIR}/${name} hex HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+  string(MAKE_C_IDENTIFIER ${name} id)
+  string(APPEND text "static const unsigned char ${id}[] = {${bytes}};\n")
+  string(APPEND rows "    { \"${name}\", ${id}, sizeof ${id} },\n")
+endforeach()
+file(WRITE ${OUT} "${text}\nconst ech_page_file ECH_PAGE_FILES[] = {\n${rows}    { 0, 0, 0 },\n};\n")

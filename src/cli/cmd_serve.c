@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `echelon serve`: an engine behind HTTP. The main thread waits for signals: TERM or INT drains, a
+ * second one stops at once, HUP reads the keys again.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "echelon/model.h"
+#include "echelon/server.h"
+#include "src/base/log.h"
+#include "src/cli/commands.h"
+
+static const char *model_dir, *host, *platform, *kv_type, *compute, *api_key_file, *api_key,
+    *chat_template;
+static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
+    *log_level, *trace;
+static ech_strings served_names;
+static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_chunk,
+               drain_timeout = 30, max_queued;
+static int64_t max_tokens, ping_ms, write_timeout_s;
+static uint64_t kv_memory, max_body;
+static bool next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets;
+
+static const ech_option OPTIONS[] = {
+    { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
+      "the model's folder; default: the demo model", 0, 0, NULL },
+    { "host", 0, ECH_OPT_STRING, &host, "ADDR", "address to bind; default 127.0.0.1", 0, 0, NULL },
+    { "port", 'p', ECH_OPT_INT, &port, "N", "port to bind, 0 for any; default 8080", 0, 65535,
+      NULL },
+    { "next-port", 0, ECH_OPT_FLAG, &next_port, NULL,
+      "if the port is taken, take the next free one", 0, 0, NULL },
+    { "unix", 0, ECH_OPT_STRING, &unix_path, "PATH", "listen on a Unix socket too", 0, 0, NULL },
+    { "inherit", 0, ECH_OPT_FLAG, &inherit_sockets, NULL,
+      "serve the sockets that systemd hands over", 0, 0, NULL },
+    { "tls-cert", 0, ECH_OPT_STRING, &tls_cert, "FILE", "certificate in PEM", 0, 0, NULL },
+    { "tls-key", 0, ECH_OPT_STRING, &tls_key, "FILE", "its private key in PEM", 0, 0, NULL },
+    { "api-key-file", 0, ECH_OPT_STRING, &api_key_file, "FILE",
+      "lines NAME KEY; read again on SIGHUP", 0, 0, NULL },
+    { "api-key", 0, ECH_OPT_STRING, &api_key, "KEY",
+      "one key; better in the environment: ECHELON_API_KEY", 0, 0, NULL },
+    { "insecure", 0, ECH_OPT_FLAG, &insecure, NULL, "bind a foreign address without a key", 0, 0,
+      NULL },
+    { "served-model-name", 0, ECH_OPT_STRINGS, &served_names, "NAME",
+      "name of the model; may repeat", 0, 0, NULL },
+    { "any-model", 0, ECH_OPT_FLAG, &any_model, NULL, "a request may name any model", 0, 0, NULL },
+    { "strict", 0, ECH_OPT_FLAG, &strict, NULL, "an unknown field is an error", 0, 0, NULL },
+    { "chat-template", 0, ECH_OPT_STRING, &chat_template, "FILE",
+      "instead of the model's own template", 0, 0, NULL },
+    { "max-seq-len", 0, ECH_OPT_INT, &max_seq_len, "N", "prompt and answer together, in tokens", 1,
+      1 << 24, NULL },
+    { "max-running", 0, ECH_OPT_INT, &max_running, "N", "answers at the same time; default 32", 1,
+      64, NULL },
+    { "max-queued", 0, ECH_OPT_INT, &max_queued, "N", "answers that may wait; default 1024", 1,
+      1 << 20, NULL },
+    { "max-tokens", 0, ECH_OPT_INT, &max_tokens, "N",
+      "cap of an answer whose request has none; default 4096", 1, 1 << 24, NULL },
+    { "kv-memory", 0, ECH_OPT_SIZE, &kv_memory, "BYTES", "memory for KV pages, as 4G", 0, 0, NULL },
+    { "kv-type", 0, ECH_OPT_STRING, &kv_type, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
+      NULL },
+    { "compute", 0, ECH_OPT_STRING, &compute, "TYPE", "f32 (default) or bf16", 0, 0, NULL },
+    { "max-itl", 0, ECH_OPT_INT, &max_itl, "MS", "wanted bound of the gap between two tokens", 1,
+      600000, NULL },
+    { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N", "most prompt tokens in one step", 1,
+      512, NULL },
+    { "no-prefix-cache", 0, ECH_OPT_FLAG, &no_prefix_cache, NULL, "compute every prompt anew", 0, 0,
+      NULL },
+    { "threads", 't', ECH_OPT_INT, &threads, "N", "cores; default: all that are there", 1, 4096,
+      NULL },
+    { "platform", 0, ECH_OPT_STRING, &platform, "NAME", "cpu (default) or sim", 0, 0, NULL },
+    { "max-body", 0, ECH_OPT_SIZE, &max_body, "BYTES", "largest request; default 32M", 0, 0, NULL },
+    { "ping-ms", 0, ECH_OPT_INT, &ping_ms, "MS",
+      "a comment to a silent stream so often; default 15000", 10, 600000, NULL },
+    { "write-timeout", 0, ECH_OPT_INT, &write_timeout_s, "S",
+      "cut off a client that takes nothing; default 60", 1, 86400, NULL },
+    { "drain-timeout", 0, ECH_OPT_INT, &drain_timeout, "S",
+      "running answers may finish after TERM; default 30", 0, 86400, NULL },
+    { "cors-origin", 0, ECH_OPT_STRING, &cors_origin, "ORIGIN",
+      "allow pages from there; default: none", 0, 0, NULL },
+    { "metrics-prefix", 0, ECH_OPT_STRING, &metrics_prefix, "NAME",
+      "default echelon; vllm for its dashboards", 0, 0, NULL },
+    { "audit", 0, ECH_OPT_STRING, &audit, "FILE", "one JSON line per request; - is stderr", 0, 0,
+      NULL },
+    { "trace", 0, ECH_OPT_STRING, &trace, "FILE", "write a Chrome trace at the end", 0, 0, NULL },
+    { "log-level", 0, ECH_OPT_STRING, &log_level, "LEVEL",
+      "error, warning (default), info or debug", 0, 0, NULL },
+};
+
+static int take_types(ech_server_options *const so)
+{
+    ech_error err;
+    if (kv_type != NULL && ech_kv_type_parse(kv_type, &so->engine.kv_type, &err) != ECH_OK) {
+        return ech_usage_error("--kv-type: %s", err.text);
+    }
+    if (compute != NULL && ech_compute_parse(compute, &so->engine.compute, &err) != ECH_OK) {
+        return ech_usage_error("--compute: %s", err.text);
+    }
+    return ECH_EXIT_OK;
+}
+
+static void take_engine(ech_engine_options *const eo)
+{
+    eo->model_dir = model_dir;
+    if (platform != NULL) eo->platform = platform;
+    eo->threads = (uint32_t)threads;
+    eo->max_seq_len = (uint32_t)max_seq_len;
+    eo->max_running = (uint32_t)max_running;
+    eo->max_queued = (uint32_t)max_queued;
+    eo->kv_memory = kv_memory;
+    eo->prefill_chunk = (uint32_t)prefill_chunk;
+    eo->max_itl_ms = (uint32_t)max_itl;
+    eo->no_prefix_cache = no_prefix_cache;
+    eo->trace_path = trace;
+}
+
+static void take_server(ech_server_options *const so)
+{
+    if (host != NULL) so->host = host;
+    so->port = (int)port;
+    so->try_next_port = next_port;
+    so->unix_path = unix_path;
+    so->inherit_sockets = inherit_sockets;
+    so->tls_cert = tls_cert;
+    so->tls_key = tls_key;
+    so->api_key_file = api_key_file;
+    so->api_key = api_key;
+    so->insecure = insecure;
+    so->served_names = served_names.items;
+    so->n_served_names = served_names.count;
+    so->any_model = any_model;
+    so->strict = strict;
+    so->cors_origin = cors_origin;
+    so->chat_template = chat_template;
+    if (metrics_prefix != NULL) so->metrics_prefix = metrics_prefix;
+    if (max_body != 0) so->max_body = max_body;
+    if (max_tokens != 0) so->max_tokens = (uint32_t)max_tokens;
+    if (ping_ms != 0) so->ping_ms = (uint32_t)ping_ms;
+    if (write_timeout_s != 0) so->write_timeout_ms = (uint32_t)write_timeout_s * 1000;
+    so->audit_path = audit;
+}
+
+static void *drain_main(void *const server)
+{
+    ech_server_drain(server, (int)drain_timeout * 1000);
+    (void)kill(getpid(), SIGUSR1); /* tells the main thread that nothing runs any more */
+    return NULL;
+}
+
+/* Waits for signals until the server is empty. */
+static void serve_until_told(ech_server *const server, const sigset_t *const signals)
+{
+    pthread_t drain;
+    bool draining = false;
+    for (;;) {
+        int sig;
+        if (sigwait(signals, &sig) != 0) continue;
+        ech_error err;
+        if (sig == SIGHUP) {
+            if (ech_server_reload(server, &err) != ECH_OK)
+                ech_log(ECH_LOG_ERROR, "%s; the old keys stay", err.text);
+        } else if (sig == SIGUSR1) {
+            break;
+        } else if (!draining) {
+            draining = pthread_create(&drain, NULL, drain_main, server) == 0;
+            if (!draining) return;
+        } else {
+            ech_server_drain(server, 0);
+            break;
+        }
+    }
+    (void)pthread_join(drain, NULL);
+}
+
+static int take_log_level(void)
+{
+    static const char *const NAMES[] = { "error", "warning", "info", "debug" };
+    if (log_level == NULL) return ECH_EXIT_OK;
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(log_level, NAMES[i]) == 0) {
+            ech_log_set_level((ech_log_level)i);
+            return ECH_EXIT_OK;
+        }
+    }
+    return ech_usage_error("--log-level %s must be error, warning, info or debug", log_level);
+}
+
+static int run(const int argc, char **const argv)
+{
+    if (argc > 0) return ech_usage_error("serve takes no '%s'", argv[0]);
+    ech_server_options so;
+    ech_server_options_default(&so);
+    take_server(&so);
+    take_engine(&so.engine);
+    int rc = take_types(&so);
+    if (rc == ECH_EXIT_OK) rc = take_log_level();
+    if (rc != ECH_EXIT_OK) return rc;
+
+    /* Blocked before any thread starts, so that every thread inherits it and sigwait alone sees
+     * them. */
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    const int WANTED[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+    for (size_t i = 0; i < sizeof WANTED / sizeof WANTED[0]; i++) {
+        (void)sigaddset(&signals, WANTED[i]);
+    }
+    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+
+    ech_server *server;
+    ech_error err;
+    if (ech_server_open(&server, &so, &err) != ECH_OK) return ech_report(&err);
+    if (ech_server_port(server) != 0) {
+        (void)printf("http%s://%s:%d\n", tls_cert != NULL ? "s" : "", so.host,
+                     ech_server_port(server));
+        (void)fflush(stdout);
+    }
+    serve_until_told(server, &signals);
+    ech_server_close(&server);
+    return ECH_EXIT_OK;
+}
+
+const ech_command ech_cmd_serve = {
+    "serve",
+    "",
+    "serve the model over HTTP, with OpenAI's API",
+    "echelon serve --port 8080\ncurl http://127.0.0.1:8080/v1/chat/completions -d "
+    "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'",
+    OPTIONS,
+    sizeof OPTIONS / sizeof OPTIONS[0],
+    run,
+};

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /v1/chat/completions: messages in, a message out. The model's template makes the prompt;
+ * user text never becomes control tokens (chat.h).
+ */
+#include <string.h>
+
+#include "echelon/tokenizer.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/server/api.h"
+#include "src/server/chat_prompt.h"
+#include "src/server/generate.h"
+#include "src/server/reply.h"
+#include "src/server/state.h"
+
+static ech_status put_head(const ech_exchange *const x, const ech_generation *const g,
+                           const char *const object, ech_buf *const b)
+{
+    ECH_TRY(ech_buf_printf(
+        b, "{\"id\":\"chatcmpl-%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", x->id, object,
+        (long long)g->created_s));
+    ECH_TRY(ech_json_put_cstring(b, g->model));
+    return ech_buf_puts(b, ",\"system_fingerprint\":\"echelon\"");
+}
+
+static ech_status put_logprobs(ech_generation *const g, ech_choice *const c, ech_buf *const b,
+                               const bool fresh)
+{
+    if (!g->wants_logprobs) return ech_buf_puts(b, "null");
+    const ech_str s = ech_logprobs_take(c, 0, fresh);
+    ECH_TRY(ech_buf_puts(b, "{\"content\":["));
+    ECH_TRY(ech_buf_append(b, s.ptr, s.len));
+    return ech_buf_puts(b, "],\"refusal\":null}");
+}
+
+/* delta is JSON; finish NULL: null. */
+static ech_status put_chunk(ech_exchange *const x, ech_generation *const g, const uint32_t k,
+                            const ech_str delta, const char *const finish)
+{
+    ech_buf *const b = &x->out;
+    ECH_TRY(ech_buf_puts(b, "data: "));
+    ECH_TRY(put_head(x, g, "chat.completion.chunk", b));
+    ECH_TRY(ech_buf_printf(b, ",\"choices\":[{\"index\":%u,\"delta\":", k));
+    ECH_TRY(ech_buf_append(b, delta.ptr, delta.len));
+    ECH_TRY(ech_buf_puts(b, ",\"logprobs\":"));
+    ECH_TRY(put_logprobs(g, &g->choices[k], b, true));
+    if (finish != NULL && g->params.return_token_ids) {
+        const char *const ids = g->choices[k].ids.data;
+        ECH_TRY(ech_buf_printf(b, ",\"token_ids\":[%s]", ids != NULL ? ids : ""));
+    }
+    ECH_TRY(finish != NULL ? ech_buf_printf(b, ",\"finish_reason\":\"%s\"}]", finish)
+                           : ech_buf_puts(b, ",\"finish_reason\":null}]"));
+    return ech_buf_puts(b, g->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+}
+
+static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
+{
+    for (uint32_t k = 0; k < g->n_choices; k++) {
+        ECH_TRY(put_chunk(x, g, k, ECH_STR_LIT("{\"role\":\"assistant\",\"content\":\"\"}"), NULL));
+    }
+    return ECH_OK;
+}
+
+static ech_status on_delta(ech_exchange *const x, ech_generation *const g, const uint32_t choice,
+                           const ech_event *const ev)
+{
+    ech_buf delta = { 0 };
+    ech_status rc = ech_buf_puts(
+        &delta, ev->channel == ECH_CHANNEL_REASONING ? "{\"reasoning_content\":" : "{\"content\":");
+    if (rc == ECH_OK) rc = ech_json_put_string(&delta, ev->text, ev->text_len);
+    if (rc == ECH_OK) rc = ech_buf_push(&delta, '}');
+    if (rc == ECH_OK) rc = put_chunk(x, g, choice, ech_buf_view(&delta), NULL);
+    ech_buf_fini(&delta);
+    return rc;
+}
+
+static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
+{
+    return put_chunk(x, g, choice, ECH_STR_LIT("{}"), ech_finish_name(g->choices[choice].finish));
+}
+
+static ech_status on_done(ech_exchange *const x, ech_generation *const g)
+{
+    if (g->include_usage) {
+        ECH_TRY(ech_buf_puts(&x->out, "data: "));
+        ECH_TRY(put_head(x, g, "chat.completion.chunk", &x->out));
+        ECH_TRY(ech_buf_puts(&x->out, ",\"choices\":[],\"usage\":"));
+        ECH_TRY(ech_put_usage(&x->out, &g->usage, 0));
+        ECH_TRY(ech_buf_puts(&x->out, "}\n\n"));
+    }
+    return ech_buf_puts(&x->out, "data: [DONE]\n\n");
+}
+
+/* "token":…,"logprob":…,"bytes":[…] */
+static ech_status put_item(const ech_exchange *const x, const int32_t id, const float logprob,
+                           ech_buf *const b)
+{
+    size_t len;
+    const char *const bytes =
+        ech_tokenizer_token_bytes(ech_engine_tokenizer(x->server->engine), id, &len);
+    if (bytes == NULL) len = 0;
+    ECH_TRY(ech_buf_puts(b, "\"token\":"));
+    ECH_TRY(ech_json_put_string(b, bytes, len));
+    ECH_TRY(ech_buf_puts(b, ",\"logprob\":"));
+    /* OpenAI's word for "effectively impossible". */
+    ECH_TRY(ech_json_put_float(b, logprob > -9999.0F ? logprob : -9999.0F));
+    ECH_TRY(ech_buf_puts(b, ",\"bytes\":["));
+    for (size_t i = 0; i < len; i++) {
+        ECH_TRY(ech_buf_printf(b, "%s%u", i > 0 ? "," : "", (unsigned char)bytes[i]));
+    }
+    return ech_buf_push(b, ']');
+}
+
+static bool ends_sequence(const ech_exchange *const x, const ech_generation *const g,
+                          const int32_t id)
+{
+    if (g->params.ignore_eos) return false;
+    const ech_engine_info *const info = &x->server->info;
+    for (size_t i = 0; i < info->n_eos_ids; i++) {
+        if (info->eos_ids[i] == id) return true;
+    }
+    return false;
+}
+
+static ech_status on_logprob(ech_exchange *const x, ech_generation *const g, ech_choice *const c,
+                             const ech_event *const ev)
+{
+    if (ends_sequence(x, g, ev->id)) return ECH_OK;
+    ech_buf *const b = &c->items[0];
+    ECH_TRY(ech_logprobs_next(c, 0));
+    ECH_TRY(ech_buf_push(b, '{'));
+    ECH_TRY(put_item(x, ev->id, ev->logprob, b));
+    ECH_TRY(ech_buf_puts(b, ",\"top_logprobs\":["));
+    for (size_t i = 0; i < ev->n_top; i++) {
+        ECH_TRY(ech_buf_puts(b, i > 0 ? ",{" : "{"));
+        ECH_TRY(put_item(x, ev->top[i].id, ev->top[i].logprob, b));
+        ECH_TRY(ech_buf_push(b, '}'));
+    }
+    return ech_buf_puts(b, "]}");
+}
+
+static ech_status put_message(ech_generation *const g, const uint32_t k, ech_buf *const b)
+{
+    ech_choice *const c = &g->choices[k];
+    const ech_str content = ech_buf_view(&c->text[ECH_CHANNEL_CONTENT]);
+    const ech_str reasoning = ech_buf_view(&c->text[ECH_CHANNEL_REASONING]);
+    ECH_TRY(ech_buf_printf(b, "{\"index\":%u,\"message\":{\"role\":\"assistant\",\"content\":", k));
+    ECH_TRY(ech_json_put_string(b, content.ptr, content.len));
+    ECH_TRY(ech_buf_puts(b, ",\"refusal\":null"));
+    if (reasoning.len > 0) {
+        ECH_TRY(ech_buf_puts(b, ",\"reasoning_content\":"));
+        ECH_TRY(ech_json_put_string(b, reasoning.ptr, reasoning.len));
+    }
+    ECH_TRY(ech_buf_puts(b, "},\"logprobs\":"));
+    ECH_TRY(put_logprobs(g, c, b, false));
+    if (g->params.return_token_ids) {
+        ECH_TRY(ech_buf_printf(b, ",\"token_ids\":[%s]", c->ids.data != NULL ? c->ids.data : ""));
+    }
+    return ech_buf_printf(b, ",\"finish_reason\":\"%s\"}", ech_finish_name(c->finish));
+}
+
+static ech_status on_body(ech_exchange *const x, ech_generation *const g)
+{
+    ech_buf *const b = &x->reply;
+    ECH_TRY(put_head(x, g, "chat.completion", b));
+    ECH_TRY(ech_buf_puts(b, ",\"choices\":["));
+    for (uint32_t k = 0; k < g->n_choices; k++) {
+        if (k > 0) ECH_TRY(ech_buf_push(b, ','));
+        ECH_TRY(put_message(g, k, b));
+    }
+    ECH_TRY(ech_buf_puts(b, "],\"usage\":"));
+    ECH_TRY(ech_put_usage(b, &g->usage, 0));
+    return ech_buf_push(b, '}');
+}
+
+static const ech_dialect CHAT = {
+    .begin = on_begin,
+    .delta = on_delta,
+    .finish = on_finish,
+    .done = on_done,
+    .logprob = on_logprob,
+    .body = on_body,
+};
+
+static bool take_logprobs(ech_exchange *const x, ech_generation *const g)
+{
+    const json_t *const v = g->params.logprobs;
+    if (v != NULL && !json_is_boolean(v)) {
+        ech_reply_error(x, 400, "invalid_value", "logprobs", "logprobs must be true or false");
+        return false;
+    }
+    g->wants_logprobs = json_is_true(v);
+    if (g->params.top_logprobs >= 0 && !g->wants_logprobs) {
+        ech_reply_error(x, 400, "invalid_value", "top_logprobs",
+                        "top_logprobs needs logprobs: true");
+        return false;
+    }
+    g->n_top = g->params.top_logprobs > 0 ? (int32_t)g->params.top_logprobs : 0;
+    return true;
+}
+
+void ech_api_chat(ech_exchange *const x)
+{
+    const json_t *const body = ech_exchange_json(x);
+    ech_generation *const g = body != NULL ? ech_generation_new(x) : NULL;
+    if (g == NULL) return;
+    ech_request_options options;
+    if (!ech_generation_parse(x, g, body, ECH_IN_CHAT) || !take_logprobs(x, g) ||
+        !ech_generate_options(x, g, &options) || !ech_chat_prompt(x, g, &options)) {
+        return;
+    }
+    ech_generate_start(x, &CHAT, g, &options);
+}

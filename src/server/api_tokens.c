@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST /tokenize and /detokenize: text to ids and back, while the model may still be loading. */
+#include <stdlib.h>
+
+#include "echelon/tokenizer.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/server/api.h"
+#include "src/server/fields.h"
+#include "src/server/prompt.h"
+#include "src/server/reply.h"
+#include "src/server/state.h"
+
+static ech_status put_ids(const ech_exchange *const x, const ech_ids *const ids, ech_buf *const b)
+{
+    ECH_TRY(ech_buf_printf(b, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids->n,
+                           x->server->info.max_seq_len));
+    for (size_t i = 0; i < ids->n; i++) {
+        ECH_TRY(ech_buf_printf(b, "%s%d", i > 0 ? "," : "", ids->data[i]));
+    }
+    return ech_buf_puts(b, "]}");
+}
+
+static void finish(ech_exchange *const x, const ech_status rc)
+{
+    if (rc == ECH_OK) {
+        ech_reply_json(x, 200);
+    } else {
+        ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the answer now");
+    }
+}
+
+void ech_api_tokenize(ech_exchange *const x)
+{
+    const json_t *const body = ech_exchange_json(x);
+    ech_params p = { .parse_special = true, .add_special = true };
+    if (body == NULL || !ech_fields_parse(x, body, ECH_IN_TOKENIZE, &p)) return;
+    const json_t *const text = p.prompt != NULL ? p.prompt : p.content != NULL ? p.content : p.text;
+    if (!json_is_string(text)) {
+        ech_reply_error(x, 400, "invalid_value", "prompt", "prompt must be a string");
+        return;
+    }
+    const unsigned flags = (p.parse_special ? ECH_ENCODE_SPECIAL : 0U) |
+                           (p.add_special ? ECH_ENCODE_ADD | ECH_ENCODE_ONE_BOS : 0U);
+    ech_ids ids = { 0 };
+    ech_error err;
+    if (ech_tokenizer_encode(ech_engine_tokenizer(x->server->engine), json_string_value(text),
+                             json_string_length(text), flags, &ids, &err) != ECH_OK) {
+        ech_reply_failure(x, &err);
+    } else {
+        finish(x, put_ids(x, &ids, &x->reply));
+    }
+    ech_ids_fini(&ids);
+}
+
+static ech_status put_text(const char *const text, const size_t len, ech_buf *const b)
+{
+    /* llama-server calls it content, vLLM prompt. */
+    ECH_TRY(ech_buf_puts(b, "{\"content\":"));
+    ECH_TRY(ech_json_put_string(b, text, len));
+    ECH_TRY(ech_buf_puts(b, ",\"prompt\":"));
+    ECH_TRY(ech_json_put_string(b, text, len));
+    return ech_buf_push(b, '}');
+}
+
+void ech_api_detokenize(ech_exchange *const x)
+{
+    const json_t *const body = ech_exchange_json(x);
+    ech_params p = { 0 };
+    if (body == NULL || !ech_fields_parse(x, body, ECH_IN_DETOKENIZE, &p)) return;
+    if (!json_is_array(p.tokens)) {
+        ech_reply_error(x, 400, "invalid_value", "tokens", "tokens must be a list of token ids");
+        return;
+    }
+    ech_request_options taken = { 0 };
+    const bool is_empty = json_array_size(p.tokens) == 0;
+    if (!is_empty && !ech_prompts_take(x, p.tokens, "tokens", &taken)) return;
+    char *text = NULL;
+    size_t len = 0;
+    ech_error err;
+    if (!is_empty &&
+        ech_tokenizer_decode(ech_engine_tokenizer(x->server->engine), taken.prompts[0].ids,
+                             taken.prompts[0].n_ids, 0, &text, &len, &err) != ECH_OK) {
+        ech_reply_failure(x, &err);
+        return;
+    }
+    finish(x, put_text(text, len, &x->reply));
+    free(text);
+}

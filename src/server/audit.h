@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One JSON line per request, when it is over: who, what, how long, how many tokens; never a text.
+ */
+#ifndef ECH_SERVER_AUDIT_H
+#define ECH_SERVER_AUDIT_H
+
+#include "src/server/exchange.h"
+
+void ech_audit_write(const ech_exchange *x);
+
+#endif

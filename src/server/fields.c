@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of request fields and its parser. Invariant: no value reaches ech_params that is
+ * outside its row's range. Text threads.
+ */
+#include "src/server/fields.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "src/base/error.h"
+#include "src/server/reply.h"
+#include "src/server/state.h"
+
+#define AT(field) offsetof(ech_params, field)
+#define NO_BOUNDS 1, 0
+#define INT_BOUND 2147483647.0
+
+static const ech_field FIELDS[] = {
+    { "model", ECH_FIELD_STRING, ~0U, AT(model), NO_BOUNDS,
+      "name of a served model; absent: the served one" },
+    { "messages", ECH_FIELD_JSON, ECH_IN_CHAT, AT(messages), NO_BOUNDS,
+      "the conversation, a list of messages" },
+    { "prompt", ECH_FIELD_JSON, ECH_IN_COMPLETIONS | ECH_IN_TOKENIZE, AT(prompt), NO_BOUNDS,
+      "a string, a list of strings, a list of token ids, or a list of such lists" },
+    { "content", ECH_FIELD_JSON, ECH_IN_TOKENIZE, AT(content), NO_BOUNDS,
+      "the text, under llama-server's name" },
+    { "text", ECH_FIELD_JSON, ECH_IN_TOKENIZE, AT(text), NO_BOUNDS,
+      "the text, under another common name" },
+    { "tokens", ECH_FIELD_JSON, ECH_IN_DETOKENIZE, AT(tokens), NO_BOUNDS, "token ids" },
+    { "max_tokens", ECH_FIELD_INT, ECH_IN_GENERATION, AT(max_tokens), 0, INT_BOUND,
+      "most tokens of an answer; completions: 16 when absent, 0 scores the prompt" },
+    { "max_completion_tokens", ECH_FIELD_INT, ECH_IN_CHAT, AT(max_completion_tokens), 1, INT_BOUND,
+      "wins over max_tokens" },
+    { "min_tokens", ECH_FIELD_INT, ECH_IN_GENERATION, AT(min_tokens), 0, INT_BOUND,
+      "an answer does not end before it has so many" },
+    { "temperature", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(temperature), 0, 100, "0 is greedy" },
+    { "top_p", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(top_p), 1e-9, 1,
+      "nucleus; keeps the token that crosses it" },
+    { "top_k", ECH_FIELD_INT, ECH_IN_GENERATION, AT(top_k), -1, INT_BOUND, "0 or -1: off" },
+    { "min_p", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(min_p), 0, 1,
+      "relative to the most probable token" },
+    { "typical_p", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(typical_p), 1e-9, 1,
+      "locally typical sampling" },
+    { "repetition_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(repetition_penalty), 1e-6, 1e6,
+      "1: off" },
+    { "frequency_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(frequency_penalty), -2, 2,
+      "per occurrence in the answer" },
+    { "presence_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(presence_penalty), -2, 2,
+      "once a token occurred in the answer" },
+    { "dry_multiplier", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(dry_multiplier), 0, 1e6, "0: off" },
+    { "dry_base", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(dry_base), 1, 1e6,
+      "growth of the DRY penalty" },
+    { "dry_allowed_length", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_allowed_length), 0, INT_BOUND,
+      "repeats up to it are free" },
+    { "dry_penalty_last_n", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_range), -1, INT_BOUND,
+      "tokens looked back at; -1: all" },
+    { "xtc_probability", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(xtc_probability), 0, 1, "0: off" },
+    { "xtc_threshold", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(xtc_threshold), 0, 1,
+      "probability from which XTC removes" },
+    { "mirostat", ECH_FIELD_INT, ECH_IN_GENERATION, AT(mirostat), 0, 2,
+      "0: off, else the version" },
+    { "mirostat_tau", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(mirostat_tau), 0, 1e6,
+      "wanted surprise" },
+    { "mirostat_eta", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(mirostat_eta), 0, 1e6,
+      "learning rate" },
+    { "seed", ECH_FIELD_INT, ECH_IN_GENERATION, AT(seed), -9.3e18, 9.3e18,
+      "choice k draws with seed + k; absent: drawn" },
+    { "n", ECH_FIELD_INT, ECH_IN_GENERATION, AT(n), 1, 128, "answers to each prompt" },
+    { "stop", ECH_FIELD_STRINGS, ECH_IN_GENERATION, AT(stop), 0, 64,
+      "strings that end the answer; none may be empty" },
+    { "stop_token_ids", ECH_FIELD_IDS, ECH_IN_GENERATION, AT(stop_token_ids), 0, INT_BOUND,
+      "ids that end the answer" },
+    { "include_stop_str_in_output", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(include_stop), NO_BOUNDS,
+      "keep the stop string" },
+    { "ignore_eos", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(ignore_eos), NO_BOUNDS,
+      "end-of-sequence tokens don't end the answer" },
+    { "skip_special_tokens", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(skip_special), NO_BOUNDS,
+      "leave special tokens out of the text" },
+    { "add_special_tokens", ECH_FIELD_BOOL, ECH_IN_GENERATION | ECH_IN_TOKENIZE, AT(add_special),
+      NO_BOUNDS, "what the post-processor adds" },
+    { "add_special", ECH_FIELD_BOOL, ECH_IN_TOKENIZE, AT(add_special), NO_BOUNDS,
+      "the same, under llama-server's name" },
+    { "parse_special", ECH_FIELD_BOOL, ECH_IN_COMPLETIONS | ECH_IN_TOKENIZE, AT(parse_special),
+      NO_BOUNDS, "special tokens written in a prompt count as such" },
+    { "bad_words", ECH_FIELD_STRINGS, ECH_IN_GENERATION, AT(bad_words), 0, 1024,
+      "words that don't occur in the answer" },
+    { "allowed_token_ids", ECH_FIELD_IDS, ECH_IN_GENERATION, AT(allowed_token_ids), 0, INT_BOUND,
+      "only these are drawn" },
+    { "logit_bias", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(logit_bias), NO_BOUNDS,
+      "an object: token id → number in [-100, 100]" },
+    { "logprobs", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(logprobs), NO_BOUNDS,
+      "chat: true or false; completions: 0 to 20" },
+    { "top_logprobs", ECH_FIELD_INT, ECH_IN_CHAT, AT(top_logprobs), 0, 20, "needs logprobs: true" },
+    { "n_probs", ECH_FIELD_INT, ECH_IN_COMPLETIONS, AT(top_logprobs), 0, 20,
+      "logprobs, under llama-server's name" },
+    { "prompt_logprobs", ECH_FIELD_INT, ECH_IN_GENERATION, AT(prompt_logprobs), 0, 20,
+      "log-probabilities of the prompt's tokens" },
+    { "echo", ECH_FIELD_BOOL, ECH_IN_COMPLETIONS, AT(echo), NO_BOUNDS,
+      "the prompt comes first in the text" },
+    { "stream", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(stream), NO_BOUNDS, "server-sent events" },
+    { "stream_options", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(stream_options), NO_BOUNDS,
+      "include_usage: one more chunk with the counts" },
+    { "return_token_ids", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(return_token_ids), NO_BOUNDS,
+      "token_ids in each choice" },
+    { "priority", ECH_FIELD_INT, ECH_IN_GENERATION, AT(priority), -INT_BOUND, INT_BOUND,
+      "lower runs first" },
+    { "cache_salt", ECH_FIELD_STRING, ECH_IN_GENERATION, AT(cache_salt), NO_BOUNDS,
+      "prompts are reused among requests of one salt" },
+    { "chat_template_kwargs", ECH_FIELD_JSON, ECH_IN_CHAT, AT(chat_template_kwargs), NO_BOUNDS,
+      "more variables for the template" },
+    { "add_generation_prompt", ECH_FIELD_BOOL, ECH_IN_CHAT, AT(add_generation_prompt), NO_BOUNDS,
+      "the answer's beginning ends the prompt" },
+    { "continue_final_message", ECH_FIELD_BOOL, ECH_IN_CHAT, AT(continue_final_message), NO_BOUNDS,
+      "go on with the last message" },
+    { "cache_prompt", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS,
+      "prompts are always cached" },
+    { "user", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
+    { "metadata", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
+    { "store", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
+    { "service_tier", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
+    { "safety_identifier", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
+    { "prompt_cache_key", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
+};
+
+#define N_FIELDS (sizeof FIELDS / sizeof FIELDS[0])
+_Static_assert(sizeof FIELDS / sizeof FIELDS[0] <= 64, "ech_params.seen has a bit for each row");
+
+size_t ech_fields_count(void)
+{
+    return N_FIELDS;
+}
+const ech_field *ech_field_at(const size_t idx)
+{
+    return &FIELDS[idx];
+}
+
+bool ech_fields_seen(const ech_params *const p, const char *const name)
+{
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        if ((p->seen >> i & 1) != 0 && strcmp(FIELDS[i].name, name) == 0) return true;
+    }
+    return false;
+}
+
+/* NULL when v was taken, else what it must be. */
+static const char *take_number(const ech_field *const f, const json_t *const v, void *const at)
+{
+    if (!json_is_number(v)) return "must be a number";
+    const double d = json_number_value(v);
+    if (!isfinite(d)) return "must be a finite number";
+    if (f->max >= f->min && (d < f->min || d > f->max)) return "is out of range";
+    *(float *)at = (float)d;
+    return NULL;
+}
+
+static const char *take_int(const ech_field *const f, const json_t *const v, void *const at)
+{
+    if (!json_is_number(v)) return "must be a whole number";
+    const double d = json_number_value(v);
+    if (!isfinite(d) || d != floor(d)) return "must be a whole number";
+    if (f->max >= f->min && (d < f->min || d > f->max)) return "is out of range";
+    *(int64_t *)at = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)d;
+    return NULL;
+}
+
+static const char *take_strings(ech_exchange *const x, const ech_field *const f,
+                                const json_t *const v, ech_field_strings *const list)
+{
+    const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if ((double)n > f->max) return "has too many entries";
+    list->items = ech_arena_array(&x->arena, n + 1, sizeof *list->items);
+    if (list->items == NULL) return "does not fit in memory";
+    for (size_t i = 0; i < n; i++) {
+        const json_t *const item = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_string(item)) return "must be a string or a list of strings";
+        if (json_string_length(item) == 0)
+            return "has an empty string, which would match everywhere";
+        if (strlen(json_string_value(item)) != json_string_length(item)) return "has a zero byte";
+        list->items[list->n++] = json_string_value(item);
+    }
+    return NULL;
+}
+
+static const char *take_ids(ech_exchange *const x, const json_t *const v, ech_field_ids *const list)
+{
+    if (!json_is_array(v)) return "must be a list of token ids";
+    const size_t n = json_array_size(v);
+    const double vocab = (double)x->server->info.vocab_size;
+    if ((double)n > vocab) return "has more entries than there are tokens";
+    list->items = ech_arena_array(&x->arena, n + 1, sizeof *list->items);
+    if (list->items == NULL) return "does not fit in memory";
+    for (size_t i = 0; i < n; i++) {
+        const json_t *const item = json_array_get(v, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0 ||
+            (double)json_integer_value(item) >= vocab) {
+            return "has an entry that is no token id of this model";
+        }
+        list->items[list->n++] = (int32_t)json_integer_value(item);
+    }
+    return NULL;
+}
+
+static const char *take(ech_exchange *const x, const ech_field *const f, const json_t *const v,
+                        ech_params *const p)
+{
+    void *const at = (char *)p + f->offset;
+    switch (f->kind) {
+    case ECH_FIELD_NUMBER:
+        return take_number(f, v, at);
+    case ECH_FIELD_INT:
+        return take_int(f, v, at);
+    case ECH_FIELD_BOOL:
+        if (!json_is_boolean(v)) return "must be true or false";
+        *(bool *)at = json_is_true(v);
+        return NULL;
+    case ECH_FIELD_STRING:
+        if (!json_is_string(v)) return "must be a string";
+        *(const char **)at = json_string_value(v);
+        return NULL;
+    case ECH_FIELD_STRINGS:
+        return take_strings(x, f, v, at);
+    case ECH_FIELD_IDS:
+        return take_ids(x, v, at);
+    case ECH_FIELD_JSON:
+        *(const json_t **)at = v;
+        return NULL;
+    case ECH_FIELD_ACCEPTED:
+        return NULL;
+    case ECH_FIELD_LATER:
+        return "is not supported yet";
+    }
+    return "is of no kind";
+}
+
+static const ech_field *find(const char *const name, const unsigned where)
+{
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        if ((FIELDS[i].where & where) != 0 && strcmp(FIELDS[i].name, name) == 0) return &FIELDS[i];
+    }
+    return NULL;
+}
+
+/* A header can't carry what a name may: only names of ordinary characters are listed. */
+static bool note_ignored(ech_exchange *const x, const char *const name)
+{
+    if (x->server->options.strict) {
+        ech_reply_error(x, 400, "unknown_field", name,
+                        "the field '%.100s' is not known here (--strict)", name);
+        return false;
+    }
+    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    if (strspn(name, PLAIN) != strlen(name) || x->ignored.len + strlen(name) > 1024) return true;
+    if (x->ignored.len > 0 && ech_buf_puts(&x->ignored, ", ") != ECH_OK) return true;
+    (void)ech_buf_puts(&x->ignored, name); /* out of memory: the header is shorter */
+    return true;
+}
+
+bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const unsigned where,
+                      ech_params *const p)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)body, name, value)
+    {
+        const ech_field *const f = find(name, where);
+        if (f == NULL) {
+            if (!note_ignored(x, name)) return false;
+            continue;
+        }
+        /* null is what clients send for "not given". */
+        if (json_is_null(value)) continue;
+        const char *const why = take(x, f, value, p);
+        if (why != NULL) {
+            if (f->max >= f->min && strstr(why, "range") != NULL) {
+                ech_reply_error(x, 400, "invalid_value", name, "%s %s: %g to %g", name, why, f->min,
+                                f->max);
+            } else {
+                ech_reply_error(x, 400, "invalid_value", name, "%s %s", name, why);
+            }
+            return false;
+        }
+        p->seen |= UINT64_C(1) << (f - FIELDS);
+    }
+    return true;
+}

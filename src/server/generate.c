@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a request's fields to the engine, and from its events to an answer; see generate.h.
+ * Parsing runs on a text thread, pumping on the loop thread; the phase hands the exchange over.
+ */
+#include "src/server/generate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "echelon/tokenizer.h"
+#include "src/base/atomic.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/server/http.h"
+#include "src/server/reply.h"
+#include "src/server/state.h"
+
+/* ---- from fields to options ----------------------------------------------------------------- */
+
+ech_generation *ech_generation_new(ech_exchange *const x)
+{
+    ech_generation *const g = ech_arena_alloc(&x->arena, sizeof *g);
+    if (g == NULL) {
+        ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the request now");
+        return NULL;
+    }
+    ech_sampling s;
+    ech_engine_sampling_default(x->server->engine, &s);
+    g->params = (ech_params){
+        .max_tokens = -1,
+        .max_completion_tokens = -1,
+        .n = 1,
+        .top_logprobs = -1,
+        .prompt_logprobs = -1,
+        .temperature = s.temperature,
+        .top_k = s.top_k,
+        .top_p = s.top_p,
+        .min_p = s.min_p,
+        .typical_p = s.typical_p,
+        .repetition_penalty = s.repetition_penalty,
+        .frequency_penalty = s.frequency_penalty,
+        .presence_penalty = s.presence_penalty,
+        .dry_multiplier = s.dry_multiplier,
+        .dry_base = s.dry_base,
+        .dry_allowed_length = s.dry_allowed_length,
+        .dry_range = s.dry_range,
+        .xtc_probability = s.xtc_probability,
+        .xtc_threshold = s.xtc_threshold,
+        .mirostat = s.mirostat,
+        .mirostat_tau = s.mirostat_tau,
+        .mirostat_eta = s.mirostat_eta,
+        .skip_special = true,
+        .parse_special = true,
+        .add_special = true,
+        .add_generation_prompt = true,
+    };
+    return g;
+}
+
+static bool model_is_served(ech_exchange *const x, const char *const name)
+{
+    const ech_server *const s = x->server;
+    if (name == NULL || s->options.any_model) return true;
+    for (size_t i = 0; i < s->n_names; i++) {
+        if (strcmp(s->names[i], name) == 0) return true;
+    }
+    ech_buf list = { 0 };
+    for (size_t i = 0; i < s->n_names; i++) {
+        (void)ech_buf_printf(&list, "%s'%s'", i > 0 ? ", " : "", s->names[i]);
+    }
+    ech_reply_error(x, 404, "model_not_found", "model",
+                    "the model '%.100s' is not served here; served: %.300s", name,
+                    list.data != NULL ? list.data : "");
+    ech_buf_fini(&list);
+    return false;
+}
+
+bool ech_generation_parse(ech_exchange *const x, ech_generation *const g, const json_t *const body,
+                          const unsigned where)
+{
+    if (!ech_fields_parse(x, body, where, &g->params)) return false;
+    if (!model_is_served(x, g->params.model)) return false;
+    g->model = ech_arena_strdup(
+        &x->arena, ech_str_from(g->params.model != NULL ? g->params.model : x->server->names[0]));
+    g->created_s =
+        x->server->created_s + (x->started_ns / 1000000000 - x->server->started_ns / 1000000000);
+    const json_t *const so = g->params.stream_options;
+    if (so != NULL && !g->params.stream) {
+        ech_reply_error(x, 400, "invalid_value", "stream_options",
+                        "stream_options is for stream: true only");
+        return false;
+    }
+    if (so != NULL && !json_is_object(so)) {
+        ech_reply_error(x, 400, "invalid_value", "stream_options",
+                        "stream_options must be an object");
+        return false;
+    }
+    g->include_usage = json_is_true(json_object_get(so, "include_usage"));
+    return g->model != NULL;
+}
+
+/* {"123": -100, …} → pairs. */
+static bool take_logit_bias(ech_exchange *const x, const json_t *const map, ech_sampling *const s)
+{
+    if (map == NULL) return true;
+    const char *key;
+    json_t *value;
+    ech_logit_bias *const list =
+        ech_arena_array(&x->arena, json_object_size(map) + 1, sizeof *list);
+    if (!json_is_object(map) || list == NULL) {
+        ech_reply_error(x, 400, "invalid_value", "logit_bias",
+                        "logit_bias must be an object of token id → number");
+        return false;
+    }
+    json_object_foreach((json_t *)map, key, value)
+    {
+        char *end;
+        const long id = strtol(key, &end, 10);
+        const double bias = json_number_value(value);
+        if (end == key || *end != '\0' || id < 0 || id >= (long)x->server->info.vocab_size ||
+            !json_is_number(value) || !(bias >= -100 && bias <= 100)) {
+            ech_reply_error(x, 400, "invalid_value", "logit_bias",
+                            "logit_bias: '%.40s' must be a token id of this model and its bias a "
+                            "number in [-100, 100]",
+                            key);
+            return false;
+        }
+        list[s->n_logit_bias++] = (ech_logit_bias){ (int32_t)id, (float)bias };
+    }
+    s->logit_bias = list;
+    return true;
+}
+
+/* A word is forbidden as it stands at a beginning and as it follows a space. */
+static bool take_bad_words(ech_exchange *const x, const ech_field_strings *const words,
+                           ech_sampling *const s)
+{
+    if (words->n == 0) return true;
+    ech_id_list *const lists = ech_arena_array(&x->arena, 2 * words->n, sizeof *lists);
+    if (lists == NULL) return false;
+    for (size_t i = 0; i < 2 * words->n; i++) {
+        char word[512];
+        const int len =
+            snprintf(word, sizeof word, "%s%s", i % 2 == 0 ? "" : " ", words->items[i / 2]);
+        ech_ids ids = { 0 };
+        ech_error err;
+        if (len < 0 || (size_t)len >= sizeof word ||
+            ech_tokenizer_encode(ech_engine_tokenizer(x->server->engine), word, (size_t)len, 0,
+                                 &ids, &err) != ECH_OK) {
+            ech_ids_fini(&ids);
+            ech_reply_error(x, 400, "invalid_value", "bad_words",
+                            "bad_words has an entry that is too long");
+            return false;
+        }
+        int32_t *const copy = ech_arena_array(&x->arena, ids.n + 1, sizeof *copy);
+        if (copy != NULL && ids.n > 0) {
+            memcpy(copy, ids.data, ids.n * sizeof *copy);
+            lists[s->n_bad_words++] = (ech_id_list){ copy, ids.n };
+        }
+        ech_ids_fini(&ids);
+    }
+    s->bad_words = lists;
+    return true;
+}
+
+static void fill_sampling(const ech_params *const p, ech_sampling *const s)
+{
+    ech_sampling_default(s);
+    s->temperature = p->temperature;
+    s->top_k = p->top_k < 0 ? 0 : (int32_t)p->top_k;
+    s->top_p = p->top_p;
+    s->min_p = p->min_p;
+    s->typical_p = p->typical_p;
+    s->repetition_penalty = p->repetition_penalty;
+    s->frequency_penalty = p->frequency_penalty;
+    s->presence_penalty = p->presence_penalty;
+    s->dry_multiplier = p->dry_multiplier;
+    s->dry_base = p->dry_base;
+    s->dry_allowed_length = (int32_t)p->dry_allowed_length;
+    s->dry_range = (int32_t)p->dry_range;
+    s->xtc_probability = p->xtc_probability;
+    s->xtc_threshold = p->xtc_threshold;
+    s->mirostat = (int32_t)p->mirostat;
+    s->mirostat_tau = p->mirostat_tau;
+    s->mirostat_eta = p->mirostat_eta;
+    s->has_seed = ech_fields_seen(p, "seed");
+    s->seed = (uint64_t)p->seed;
+    s->allowed_ids = p->allowed_token_ids.items;
+    s->n_allowed_ids = p->allowed_token_ids.n;
+}
+
+bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
+                          ech_request_options *const o)
+{
+    const ech_params *const p = &g->params;
+    ech_request_options_default(o);
+    fill_sampling(p, &o->sampling);
+    if (!take_logit_bias(x, p->logit_bias, &o->sampling)) return false;
+    if (!take_bad_words(x, &p->bad_words, &o->sampling)) return false;
+    o->n = (uint32_t)p->n;
+    o->parse_special = p->parse_special;
+    o->add_special = p->add_special;
+    o->max_tokens = p->max_tokens >= 0 ? (uint32_t)p->max_tokens : x->server->options.max_tokens;
+    if (p->max_completion_tokens >= 0) o->max_tokens = (uint32_t)p->max_completion_tokens;
+    o->min_tokens = (uint32_t)p->min_tokens;
+    o->stop = p->stop.items;
+    o->n_stop = p->stop.n;
+    o->include_stop = p->include_stop;
+    o->stop_ids = p->stop_token_ids.items;
+    o->n_stop_ids = p->stop_token_ids.n;
+    o->ignore_eos = p->ignore_eos;
+    o->skip_special = p->skip_special;
+    o->logprobs = g->wants_logprobs ? g->n_top : -1;
+    o->prompt_logprobs = (int32_t)p->prompt_logprobs;
+    o->echo = p->echo;
+    o->priority = (int32_t)p->priority;
+    o->cache_salt = p->cache_salt;
+    o->tenant = x->key != NULL ? x->key->name : NULL;
+    return true;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static void on_notify(void *const ctx)
+{
+    ech_http_wake(ctx);
+}
+
+void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
+                        ech_generation *const g, ech_request_options *const options)
+{
+    if (ech_load_relaxed(&x->server->draining) != 0) {
+        x->retry_after_s = 5;
+        ech_reply_error(x, 503, "shutting_down", NULL, "the server is shutting down");
+        return;
+    }
+    g->n_choices = (uint32_t)options->n_prompts * options->n;
+    g->choices = ech_arena_array(&x->arena, g->n_choices, sizeof *g->choices);
+    if (g->choices == NULL) {
+        ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the request now");
+        return;
+    }
+    x->dialect = dialect;
+    x->gen = g;
+    x->is_stream = g->params.stream;
+    options->notify = on_notify;
+    options->notify_ctx = x;
+    ech_request *request;
+    ech_error err;
+    if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
+        x->is_stream = false;
+        ech_reply_failure(x, &err);
+        return;
+    }
+    ech_watch_set_request(&x->server->watch, x, request);
+    if (x->is_stream && dialect->begin(x, g) != ECH_OK) x->ended = true;
+    /* Partner: the acquire in http.c. */
+    ech_store_release(&x->phase, ECH_PHASE_RUNNING);
+}
+
+static ech_status take_token(ech_exchange *const x, ech_generation *const g,
+                             const ech_event *const ev)
+{
+    ech_choice *const c = &g->choices[ev->choice];
+    ECH_TRY(ech_buf_printf(&c->ids, "%s%d", c->ids.len > 0 ? "," : "", ev->id));
+    return g->wants_logprobs ? x->dialect->logprob(x, g, c, ev) : ECH_OK;
+}
+
+static ech_status take_text(ech_exchange *const x, ech_generation *const g,
+                            const ech_event *const ev)
+{
+    ech_choice *const c = &g->choices[ev->choice];
+    if (x->is_stream) return x->dialect->delta(x, g, ev->choice, ev);
+    return ech_buf_append(&c->text[ev->channel], ev->text, ev->text_len);
+}
+
+static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
+                              const ech_event *const ev)
+{
+    ech_choice *const c = &g->choices[ev->choice];
+    c->finish = ev->finish;
+    c->usage = ev->usage;
+    x->finish_name = ech_finish_name(ev->finish);
+    if (ev->finish == ECH_FINISH_CANCELLED) g->was_cancelled = true;
+    if (!x->is_stream || ev->finish == ECH_FINISH_ERROR || ev->finish == ECH_FINISH_CANCELLED)
+        return ECH_OK;
+    return x->dialect->finish(x, g, ev->choice);
+}
+
+/* A stream that can't go on ends with an error frame, never silently. */
+static void end_stream_with(ech_exchange *const x, const ech_error *const err)
+{
+    (void)ech_buf_puts(&x->out, "data: ");
+    (void)ech_error_object(&x->out, ech_status_http(err->code), ech_error_code_of(err->code), NULL,
+                           err->text);
+    (void)ech_buf_puts(&x->out, "\n\n");
+    x->ended = true;
+}
+
+static ech_status take_done(ech_exchange *const x, ech_generation *const g,
+                            const ech_event *const ev)
+{
+    g->usage = ev->usage;
+    x->usage = ev->usage;
+    ech_error why = ev->error;
+    if (why.code == ECH_OK && g->was_cancelled)
+        (void)ech_fail(&why, ECH_ECANCELLED, "the request was cancelled");
+    if (why.code != ECH_OK) {
+        if (x->is_stream) {
+            end_stream_with(x, &why);
+        } else {
+            ech_reply_failure(x, &why);
+        }
+        return ECH_OK;
+    }
+    if (x->is_stream) {
+        x->ended = true;
+        return x->dialect->done(x, g);
+    }
+    ECH_TRY(x->dialect->body(x, g));
+    ech_reply_json(x, 200);
+    return ECH_OK;
+}
+
+/* What GET /requests shows; another loop thread may be looking. */
+static void note_progress(ech_exchange *const x, const ech_event *const ev)
+{
+    ech_watch *const w = &x->server->watch;
+    (void)pthread_mutex_lock(&w->lock);
+    if (ev->kind == ECH_EVENT_STARTED) x->view.has_started = true;
+    if (ev->kind == ECH_EVENT_QUEUED) x->view.prompt_tokens = ev->usage.prompt_tokens;
+    if (ev->kind == ECH_EVENT_TOKEN) x->view.completion_tokens++;
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+static ech_status take_event(ech_exchange *const x, ech_generation *const g,
+                             const ech_event *const ev)
+{
+    note_progress(x, ev);
+    switch (ev->kind) {
+    case ECH_EVENT_PROMPT_TOKEN:
+        /* Without echo they are prompt_logprobs, which the dialects don't carry in a frame. */
+        return g->wants_logprobs && g->params.echo
+                   ? x->dialect->logprob(x, g, &g->choices[ev->choice], ev)
+                   : ECH_OK;
+    case ECH_EVENT_TOKEN:
+        return take_token(x, g, ev);
+    case ECH_EVENT_TEXT:
+        return take_text(x, g, ev);
+    case ECH_EVENT_FINISH:
+        return take_finish(x, g, ev);
+    case ECH_EVENT_DONE:
+        return take_done(x, g, ev);
+    default:
+        return ECH_OK;
+    }
+}
+
+void ech_generate_pump(ech_exchange *const x)
+{
+    ech_generation *const g = x->gen;
+    while (!x->ended && x->phase == ECH_PHASE_RUNNING) {
+        ech_event ev;
+        ech_error err;
+        const ech_status got = ech_request_next(x->request, 0, &ev, &err);
+        if (got == ECH_ETIMEOUT) return;
+        const ech_status rc = got == ECH_OK ? take_event(x, g, &ev) : got;
+        if (rc == ECH_OK) continue;
+        if (got == ECH_OK) (void)ech_fail(&err, rc, "writing the answer: %s", ech_status_str(rc));
+        if (x->is_stream) {
+            end_stream_with(x, &err);
+        } else {
+            ech_reply_failure(x, &err);
+        }
+    }
+}
+
+static void choice_fini(ech_choice *const c)
+{
+    for (size_t i = 0; i < sizeof c->text / sizeof c->text[0]; i++) {
+        ech_buf_fini(&c->text[i]);
+    }
+    for (size_t i = 0; i < ECH_LOGPROB_COLUMNS; i++) {
+        ech_buf_fini(&c->items[i]);
+    }
+    ech_buf_fini(&c->ids);
+}
+
+void ech_generate_release(ech_exchange *const x)
+{
+    if (x->request != NULL) ech_request_close(&x->request);
+    ech_generation *const g = x->gen;
+    if (g == NULL) return;
+    for (uint32_t i = 0; i < g->n_choices && g->choices != NULL; i++) {
+        choice_fini(&g->choices[i]);
+    }
+    x->gen = NULL;
+}
+
+ech_str ech_logprobs_take(ech_choice *const c, const size_t col, const bool fresh_only)
+{
+    ech_str s = ech_buf_view(&c->items[col]);
+    if (fresh_only) {
+        s.ptr += c->sent[col];
+        s.len -= c->sent[col];
+        /* The comma before the first item of this frame belongs to no frame. */
+        if (s.len > 0 && c->sent[col] > 0) {
+            s.ptr++;
+            s.len--;
+        }
+    }
+    c->sent[col] = c->items[col].len;
+    return s;
+}
+
+ech_status ech_logprobs_next(ech_choice *const c, const size_t col)
+{
+    return c->items[col].len > 0 ? ech_buf_push(&c->items[col], ',') : ECH_OK;
+}
+
+ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u,
+                         const uint32_t reasoning_tokens)
+{
+    return ech_buf_printf(
+        b,
+        "{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":%u,\"audio_tokens\":0},"
+        "\"completion_tokens_details\":{\"reasoning_tokens\":%u,\"accepted_prediction_tokens\":0,"
+        "\"rejected_prediction_tokens\":0,\"audio_tokens\":0}}",
+        u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens,
+        u->cached_tokens, reasoning_tokens);
+}

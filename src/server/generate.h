@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A generation behind an exchange: the engine's one event stream, read on the loop thread, and the
+ * dialect that writes it as frames or as one body. What both forms carry comes from the same
+ * accumulated choices, so that a streamed answer and a whole one can't differ.
+ */
+#ifndef ECH_SERVER_GENERATE_H
+#define ECH_SERVER_GENERATE_H
+
+#include "src/server/exchange.h"
+#include "src/server/fields.h"
+
+/* Chat has one column of objects; completions four of values (tokens, logprobs, top, offsets). */
+#define ECH_LOGPROB_COLUMNS 4
+
+typedef struct ech_choice {
+    ech_buf text[4];                    /* by ech_channel */
+    ech_buf items[ECH_LOGPROB_COLUMNS]; /* log-probability items, each column joined by ',' */
+    size_t sent[ECH_LOGPROB_COLUMNS];   /* bytes of a column that frames have carried */
+    ech_buf ids;                        /* "12,13,14": every drawn id */
+    size_t text_offset;                 /* completions: characters before the next token */
+    ech_finish finish;
+    ech_usage usage;
+    bool has_started;
+} ech_choice;
+
+typedef struct ech_generation {
+    ech_params params;
+    bool wants_logprobs;
+    int32_t n_top;
+    bool include_usage;
+    const char *model; /* as the answer names it */
+    int64_t created_s;
+    uint32_t n_choices;
+    ech_choice *choices; /* [n_choices] */
+    ech_usage usage;
+    bool was_cancelled; /* by DELETE /requests/{id}, a drain, or the engine's end */
+} ech_generation;
+
+struct ech_dialect {
+    const char *id_prefix;
+    /* Frames; each appends to x->out. */
+    ech_status (*begin)(ech_exchange *x, ech_generation *g);
+    ech_status (*delta)(ech_exchange *x, ech_generation *g, uint32_t choice, const ech_event *ev);
+    ech_status (*finish)(ech_exchange *x, ech_generation *g, uint32_t choice);
+    ech_status (*done)(ech_exchange *x, ech_generation *g);
+    /* A drawn id, or one of an echoed prompt, into the choice's columns. */
+    ech_status (*logprob)(ech_exchange *x, ech_generation *g, ech_choice *c, const ech_event *ev);
+    /* The whole answer into x->reply. */
+    ech_status (*body)(ech_exchange *x, ech_generation *g);
+};
+
+/*
+ * Submits and moves the exchange to RUNNING, or sets the answer on failure. options comes filled
+ * from g->params by ech_generate_options(), prompts set by the caller.
+ */
+void ech_generate_start(ech_exchange *x, const ech_dialect *dialect, ech_generation *g,
+                        ech_request_options *options);
+
+/* A generation with defaults, in the exchange's arena; NULL: out of memory. */
+ech_generation *ech_generation_new(ech_exchange *x);
+/* Parses the body and what all dialects share. False: the answer is set. */
+bool ech_generation_parse(ech_exchange *x, ech_generation *g, const json_t *body, unsigned where);
+/* Fills the request's options but for the prompts. False: the answer is set. */
+bool ech_generate_options(ech_exchange *x, ech_generation *g, ech_request_options *o);
+
+/* Reads what events there are. Loop thread. A whole answer moves to ANSWER at the last one. */
+void ech_generate_pump(ech_exchange *x);
+/* Frees the generation and its request. */
+void ech_generate_release(ech_exchange *x);
+
+/*
+ * What a frame or body says of column `col`: what was not sent yet (fresh_only), or all of it.
+ * Marks it as sent.
+ */
+ech_str ech_logprobs_take(ech_choice *c, size_t col, bool fresh_only);
+/* Starts an item in a column: the comma, if it isn't the first. */
+ech_status ech_logprobs_next(ech_choice *c, size_t col);
+
+/* {"prompt_tokens":…} as OpenAI has it. */
+ech_status ech_put_usage(ech_buf *b, const ech_usage *u, uint32_t reasoning_tokens);
+
+#endif

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop threads' side of an exchange; see exchange.h for its phases. Invariant: whatever this
+ * file calls on the loop thread returns without waiting. libmicrohttpd calls on_request() first
+ * with the headers, then with parts of the body, then with nothing; and once more after every wake.
+ */
+#include "src/server/http.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/server/audit.h"
+#include "src/server/generate.h"
+#include "src/server/reply.h"
+#include "src/server/route.h"
+#include "src/server/state.h"
+
+/* Bytes of headers and of one read: what one connection may hold before its body. */
+#define CONNECTION_MEMORY (64 * 1024)
+/* What the loop asks of a stream at a time. */
+#define STREAM_BLOCK 16384
+
+struct ech_http {
+    struct MHD_Daemon *daemon;
+    ech_server *server;
+    bool quiesced;
+};
+
+const char *ech_http_header(const ech_exchange *const x, const char *const name)
+{
+    return MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, name);
+}
+
+void ech_http_wake(ech_exchange *const x)
+{
+    MHD_resume_connection(x->conn);
+}
+
+/* ---- before a route ------------------------------------------------------------------------- */
+
+typedef struct framing {
+    unsigned n_length, n_coding;
+    bool is_bad;
+} framing;
+
+static enum MHD_Result look_at_header(void *const cls, enum MHD_ValueKind kind,
+                                      const char *const key, const char *const value)
+{
+    (void)kind;
+    framing *const f = cls;
+    if (strcasecmp(key, "content-length") == 0) {
+        f->n_length++;
+        /* RFC 9112 6.3: digits and nothing else; a sign, a hexadecimal or a list is an attack or a
+         * bug. */
+        if (value == NULL || value[0] == '\0' || strspn(value, "0123456789") != strlen(value))
+            f->is_bad = true;
+    } else if (strcasecmp(key, "transfer-encoding") == 0) {
+        f->n_coding++;
+        if (value == NULL || strcasecmp(value, "chunked") != 0) f->is_bad = true;
+    }
+    return MHD_YES;
+}
+
+/* Two ways to read where a body ends are two different requests to two different readers. */
+static bool framing_is_sound(const ech_exchange *const x)
+{
+    framing f = { 0 };
+    (void)MHD_get_connection_values(x->conn, MHD_HEADER_KIND, look_at_header, &f);
+    return !f.is_bad && f.n_length + f.n_coding <= 1;
+}
+
+static bool host_is_local(const char *host)
+{
+    static const char *const LOCAL[] = { "localhost", "127.0.0.1", "[::1]" };
+    for (size_t i = 0; i < sizeof LOCAL / sizeof LOCAL[0]; i++) {
+        const size_t n = strlen(LOCAL[i]);
+        if (strncasecmp(host, LOCAL[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
+    }
+    return false;
+}
+
+/* Without keys a page from elsewhere must not reach a server on loopback (DNS rebinding). */
+static bool origin_is_allowed(const ech_exchange *const x)
+{
+    const ech_server *const s = x->server;
+    if (ech_keys_required(&s->keys) || !s->is_loopback) return true;
+    const char *const host = ech_http_header(x, "Host");
+    if (host != NULL && !host_is_local(host)) return false;
+    const char *const origin = ech_http_header(x, "Origin");
+    if (origin == NULL ||
+        (s->options.cors_origin != NULL && (strcmp(s->options.cors_origin, "*") == 0 ||
+                                            strcasecmp(s->options.cors_origin, origin) == 0))) {
+        return true;
+    }
+    const char *const scheme_end = strstr(origin, "://");
+    return scheme_end != NULL && host_is_local(scheme_end + 3);
+}
+
+static const char *secret_of(const ech_exchange *const x)
+{
+    const char *const auth = ech_http_header(x, "Authorization");
+    if (auth != NULL && strncasecmp(auth, "Bearer ", 7) == 0) return auth + 7;
+    return ech_http_header(x, "x-api-key");
+}
+
+static bool key_is_good(ech_exchange *const x)
+{
+    if (!ech_keys_required(&x->server->keys) || (x->route != NULL && x->route->is_open))
+        return true;
+    const char *const secret = secret_of(x);
+    x->key = secret != NULL ? ech_keys_find(&x->server->keys, secret) : NULL;
+    return x->key != NULL;
+}
+
+/* Sets an answer when the request ends here, before its body is read. */
+static void check_head(ech_exchange *const x, const char *const method, const char *const path)
+{
+    const char *tail = "";
+    x->route = ech_route_find(method, path, &tail, &x->allow);
+    x->tail = ech_arena_strdup(&x->arena, ech_str_from(tail));
+    if (x->tail == NULL) x->tail = "";
+    if (!framing_is_sound(x)) {
+        ech_reply_error(
+            x, 400, "bad_framing", NULL,
+            "Content-Length or Transfer-Encoding is repeated, conflicting or malformed");
+    } else if (!origin_is_allowed(x)) {
+        ech_reply_error(
+            x, 403, "foreign_origin", NULL,
+            "this Host or Origin may not use the server; set an API key or --cors-origin");
+    } else if (strcmp(method, "OPTIONS") == 0) {
+        /* A preflight carries no key by design. */
+        ech_reply_text(x, 204, NULL);
+    } else if (!key_is_good(x)) {
+        ech_reply_error(x, 401, "invalid_api_key", NULL, "the API key is missing or wrong");
+    } else if (x->route == NULL && x->allow != NULL) {
+        ech_reply_error(x, 405, "method_not_allowed", NULL, "%s is not possible here, %s is",
+                        method, x->allow);
+    } else if (x->route == NULL) {
+        ech_reply_error(x, 404, "unknown_path", NULL,
+                        "there is nothing at %s; /openapi.json lists what there is", path);
+    }
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
+{
+    (void)MHD_add_response_header(r, "x-request-id", x->id);
+    if (x->content_type != NULL) (void)MHD_add_response_header(r, "Content-Type", x->content_type);
+    if (x->allow != NULL && x->status == 405) (void)MHD_add_response_header(r, "Allow", x->allow);
+    if (x->ignored.len > 0) (void)MHD_add_response_header(r, "x-echelon-ignored", x->ignored.data);
+    if (x->retry_after_s > 0) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "%d", x->retry_after_s);
+        (void)MHD_add_response_header(r, "retry-after", text);
+    }
+    if (x->status >= 500 && x->status != 503)
+        (void)MHD_add_response_header(r, "x-should-retry", "false");
+    if (x->policy != NULL) {
+        (void)MHD_add_response_header(r, "Content-Security-Policy", x->policy);
+        (void)MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+        (void)MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
+    }
+    if (x->status == 401) (void)MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    const char *const cors = x->server->options.cors_origin;
+    if (cors != NULL) {
+        (void)MHD_add_response_header(r, "Access-Control-Allow-Origin", cors);
+        (void)MHD_add_response_header(r, "Access-Control-Allow-Headers",
+                                      "authorization, content-type, x-api-key");
+        (void)MHD_add_response_header(r, "Access-Control-Allow-Methods",
+                                      "GET, POST, DELETE, OPTIONS");
+    }
+}
+
+static enum MHD_Result queue(ech_exchange *const x, struct MHD_Response *const r)
+{
+    if (r == NULL) return MHD_NO;
+    add_headers(x, r);
+    x->has_response = true;
+    const enum MHD_Result rc = MHD_queue_response(x->conn, (unsigned)x->status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result queue_answer(ech_exchange *const x)
+{
+    /* The body stays the exchange's: the library has sent it when the exchange completes. */
+    return queue(
+        x, MHD_create_response_from_buffer(x->reply.len, x->reply.data, MHD_RESPMEM_PERSISTENT));
+}
+
+/* Gives the loop the next bytes of a stream; none: the connection sleeps until it is woken. */
+static ssize_t read_stream(void *const cls, uint64_t pos, char *const buf, const size_t max)
+{
+    (void)pos;
+    ech_exchange *const x = cls;
+    if (ech_watch_is_gone(&x->server->watch, x)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    const bool ping = ech_watch_take_ping(&x->server->watch, x);
+    if (x->out_taken == x->out.len && !x->ended) {
+        ech_buf_clear(&x->out);
+        x->out_taken = 0;
+        ech_generate_pump(x);
+        if (x->out.len == 0 && ping) (void)ech_buf_puts(&x->out, ": ping\n\n");
+    }
+    const size_t left = x->out.len - x->out_taken;
+    if (left == 0) {
+        if (x->ended) return MHD_CONTENT_READER_END_OF_STREAM;
+        MHD_suspend_connection(x->conn);
+        return 0;
+    }
+    const size_t n = left < max ? left : max;
+    memcpy(buf, x->out.data + x->out_taken, n);
+    x->out_taken += n;
+    return (ssize_t)n;
+}
+
+static enum MHD_Result queue_stream(ech_exchange *const x)
+{
+    struct MHD_Response *const r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, x, NULL);
+    if (r == NULL) return MHD_NO;
+    x->status = 200;
+    x->content_type = "text/event-stream";
+    (void)MHD_add_response_header(r, "Cache-Control", "no-cache");
+    (void)MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    return queue(x, r);
+}
+
+/* ---- the life of an exchange ---------------------------------------------------------------- */
+
+static void make_id(ech_exchange *const x)
+{
+    static const char HEX[] = "0123456789abcdef";
+    uint8_t bytes[ECH_REQUEST_ID_LEN / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) memset(bytes, 0, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        x->id[2 * i] = HEX[bytes[i] >> 4];
+        x->id[2 * i + 1] = HEX[bytes[i] & 15];
+    }
+}
+
+static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connection *const conn)
+{
+    ech_exchange *const x = calloc(1, sizeof *x);
+    if (x == NULL) return NULL;
+    x->server = server;
+    x->conn = conn;
+    x->started_ns = ech_now_ns();
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    x->fd = info != NULL ? info->connect_fd : -1;
+    make_id(x);
+    (void)ech_fetch_add_relaxed(&server->http_requests, 1);
+    return x;
+}
+
+static void on_completed(void *const cls, struct MHD_Connection *const conn, void **const con_cls,
+                         const enum MHD_RequestTerminationCode code)
+{
+    (void)conn;
+    (void)code;
+    ech_server *const server = cls;
+    ech_exchange *const x = *con_cls;
+    if (x == NULL) return;
+    *con_cls = NULL;
+    ech_watch_remove(&server->watch, x);
+    ech_generate_release(x);
+    (void)ech_fetch_add_relaxed(&server->http_errors[x->status / 100 < 6 ? x->status / 100 : 5], 1);
+    ech_audit_write(x);
+    json_decref(x->json);
+    ech_buf_fini(&x->body);
+    ech_buf_fini(&x->reply);
+    ech_buf_fini(&x->ignored);
+    ech_buf_fini(&x->out);
+    ech_arena_fini(&x->arena);
+    free(x);
+}
+
+static enum MHD_Result take_body(ech_exchange *const x, const char *const data, size_t *const len)
+{
+    const size_t limit = x->server->options.max_body;
+    if (x->phase == ECH_PHASE_READING) {
+        if (*len > limit - x->body.len) {
+            ech_buf_fini(&x->body);
+            ech_reply_error(x, 413, "body_too_large", NULL,
+                            "the body is larger than %zu bytes (--max-body)", limit);
+        } else if (ech_buf_append(&x->body, data, *len) != ECH_OK) {
+            ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the body now");
+        }
+    }
+    *len = 0;
+    return MHD_YES;
+}
+
+/* A body that says beforehand that it is too long is not read at all. */
+static void check_length(ech_exchange *const x)
+{
+    const char *const text = ech_http_header(x, "Content-Length");
+    const size_t limit = x->server->options.max_body;
+    if (text != NULL && strtoull(text, NULL, 10) > limit) {
+        ech_reply_error(x, 413, "body_too_large", NULL,
+                        "the body is larger than %zu bytes (--max-body)", limit);
+    }
+}
+
+static enum MHD_Result start_work(ech_exchange *const x)
+{
+    if (x->route->is_inline) {
+        x->route->handler(x);
+        return queue_answer(x);
+    }
+    x->phase = ECH_PHASE_WORKING;
+    ech_watch_add(&x->server->watch, x);
+    MHD_suspend_connection(x->conn);
+    ech_pool_submit(&x->server->pool, x);
+    return MHD_YES;
+}
+
+/* After the body, and after every wake. */
+static enum MHD_Result go_on(ech_exchange *const x)
+{
+    /* Partner: the release of whoever moved the exchange to ANSWER or RUNNING. */
+    switch (ech_load_acquire(&x->phase)) {
+    case ECH_PHASE_READING:
+        return start_work(x);
+    case ECH_PHASE_WORKING:
+        MHD_suspend_connection(x->conn);
+        return MHD_YES;
+    case ECH_PHASE_RUNNING:
+        if (ech_watch_is_gone(&x->server->watch, x)) return MHD_NO;
+        if (x->is_stream) return queue_stream(x);
+        ech_generate_pump(x);
+        if (x->phase == ECH_PHASE_ANSWER) return queue_answer(x);
+        MHD_suspend_connection(x->conn);
+        return MHD_YES;
+    case ECH_PHASE_ANSWER:
+        return queue_answer(x);
+    }
+    return MHD_NO;
+}
+
+static enum MHD_Result on_request(void *const cls, struct MHD_Connection *const conn,
+                                  const char *const url, const char *const method,
+                                  const char *const version, const char *const upload,
+                                  size_t *const upload_len, void **const con_cls)
+{
+    (void)version;
+    ech_exchange *x = *con_cls;
+    if (x == NULL) {
+        x = exchange_new(cls, conn);
+        if (x == NULL) return MHD_NO;
+        *con_cls = x;
+        check_head(x, method, url);
+        if (x->phase == ECH_PHASE_READING) check_length(x);
+        /* Answered before the body is read: the library closes the connection after it. */
+        return x->phase == ECH_PHASE_ANSWER ? queue_answer(x) : MHD_YES;
+    }
+    if (x->has_response) return MHD_YES;
+    if (*upload_len > 0) return take_body(x, upload, upload_len);
+    return go_on(x);
+}
+
+/* libmicrohttpd's own complaints go to the debug log: they are about what clients sent. */
+static void on_log(void *const cls, const char *const fmt, va_list ap)
+{
+    (void)cls;
+    (void)fmt;
+    (void)ap;
+}
+
+ech_status ech_http_start(ech_http **const ret_http, ech_server *const server, const int listen_fd,
+                          const ech_http_tls *const tls, ech_error *const err)
+{
+    ech_http *const http = calloc(1, sizeof *http);
+    if (http == NULL) return ech_fail(err, ECH_ENOMEM, "starting a listener: out of memory");
+    http->server = server;
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                           MHD_USE_ERROR_LOG | (tls != NULL ? MHD_USE_TLS : 0U);
+    const struct MHD_OptionItem tls_items[] = {
+        { MHD_OPTION_HTTPS_MEM_CERT, 0, tls != NULL ? (void *)tls->cert : NULL },
+        { MHD_OPTION_HTTPS_MEM_KEY, 0, tls != NULL ? (void *)tls->key : NULL },
+        { MHD_OPTION_END, 0, NULL },
+    };
+    http->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
+        MHD_OPTION_CONNECTION_LIMIT, server->options.max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        server->options.idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
+        tls != NULL ? tls_items : tls_items + 2, MHD_OPTION_END);
+    if (http->daemon == NULL) {
+        free(http);
+        return ech_fail(err, ECH_EOS, "starting a listener: libmicrohttpd refused%s",
+                        tls != NULL ? "; are certificate and key a pair in PEM?" : "");
+    }
+    *ret_http = http;
+    return ECH_OK;
+}
+
+void ech_http_quiesce(ech_http *const http)
+{
+    if (http->quiesced) return;
+    http->quiesced = true;
+    const int fd = MHD_quiesce_daemon(http->daemon);
+    if (fd >= 0) (void)close(fd);
+}
+
+void ech_http_stop(ech_http **const http)
+{
+    if (*http == NULL) return;
+    ech_http_quiesce(*http);
+    MHD_stop_daemon((*http)->daemon);
+    free(*http);
+    *http = NULL;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Listening sockets; see listen.h. Called once, before there are threads. */
+#include "src/server/listen.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "src/base/error.h"
+
+#define BACKLOG 1024
+
+static bool is_loopback(const struct sockaddr *const a)
+{
+    if (a->sa_family == AF_INET) {
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    }
+    return a->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* A bound, listening socket, or -1 with errno. */
+static int bind_one(const struct addrinfo *const a)
+{
+    const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    const int why = errno;
+    (void)close(fd);
+    errno = why;
+    return -1;
+}
+
+static int port_of(const int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &len) != 0) return 0;
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)&a)->sin_port);
+}
+
+static struct addrinfo *resolve(const char *const host, const int port, int *const ret_rc)
+{
+    char service[16];
+    (void)snprintf(service, sizeof service, "%d", port);
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    struct addrinfo *list = NULL;
+    *ret_rc = getaddrinfo(host, service, &hints, &list);
+    return *ret_rc == 0 ? list : NULL;
+}
+
+ech_status ech_listen_tcp(const char *const host, const int port, const int more, int *const ret_fd,
+                          int *const ret_port, bool *const ret_loopback, ech_error *const err)
+{
+    for (int p = port; p <= port + more && p <= 65535; p++) {
+        int rc;
+        struct addrinfo *const list = resolve(host, p, &rc);
+        if (list == NULL)
+            return ech_fail(err, ECH_EINVAL, "binding %s: %s (--host)", host, gai_strerror(rc));
+        const int fd = bind_one(list);
+        const int why = errno;
+        const bool loopback = is_loopback(list->ai_addr);
+        freeaddrinfo(list);
+        if (fd >= 0) {
+            *ret_fd = fd;
+            *ret_port = port_of(fd);
+            *ret_loopback = loopback;
+            return ECH_OK;
+        }
+        errno = why;
+        if (why != EADDRINUSE) return ech_fail_errno(err, ECH_EOS, "binding %s port %d", host, p);
+    }
+    return ech_fail(err, ECH_EBUSY, "binding %s port %d: it is taken; choose another with --port",
+                    host, port);
+}
+
+/* A socket file that nobody answers on is what a killed server left. */
+static bool is_left_over(const struct sockaddr_un *const a)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    const bool refused =
+        connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 && errno == ECONNREFUSED;
+    (void)close(fd);
+    return refused;
+}
+
+ech_status ech_listen_unix(const char *const path, int *const ret_fd, ech_error *const err)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    if (strlen(path) >= sizeof a.sun_path) {
+        return ech_fail(err, ECH_EINVAL, "binding %s: longer than %zu bytes", path,
+                        sizeof a.sun_path - 1);
+    }
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    if (is_left_over(&a)) (void)unlink(path);
+    const struct addrinfo ai = {
+        .ai_family = AF_UNIX,
+        .ai_addr = (struct sockaddr *)&a,
+        .ai_addrlen = sizeof a,
+    };
+    const int fd = bind_one(&ai);
+    if (fd < 0)
+        return ech_fail_errno(err, errno == EADDRINUSE ? ECH_EBUSY : ECH_EOS, "binding %s", path);
+    *ret_fd = fd;
+    return ECH_OK;
+}
+
+int ech_listen_inherited(void)
+{
+    const char *const pid = getenv("LISTEN_PID");
+    const char *const n = getenv("LISTEN_FDS");
+    if (pid == NULL || n == NULL || strtol(pid, NULL, 10) != (long)getpid()) return 0;
+    const long count = strtol(n, NULL, 10);
+    return count > 0 && count < 64 ? (int)count : 0;
+}

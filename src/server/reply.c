@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers and error bodies; see reply.h. Runs on whichever thread has the exchange. */
+#include "src/server/reply.h"
+
+#include <stdio.h>
+
+#include "src/base/atomic.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+
+static const char *type_of(const int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 429:
+        return "rate_limit_error";
+    default:
+        return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+const char *ech_error_code_of(const ech_status status)
+{
+    switch (status) {
+    case ECH_ECONTEXT:
+        return "context_length_exceeded";
+    case ECH_EBUSY:
+        return "rate_limit_exceeded";
+    case ECH_EUNSUPPORTED:
+        return "unsupported_value";
+    case ECH_EINVAL:
+        return "invalid_value";
+    default:
+        return NULL;
+    }
+}
+
+static ech_status put_nullable(ech_buf *const b, const char *const s)
+{
+    return s != NULL ? ech_json_put_cstring(b, s) : ech_buf_puts(b, "null");
+}
+
+ech_status ech_error_object(ech_buf *const b, const int status, const char *const code,
+                            const char *const param, const char *const text)
+{
+    ECH_TRY(ech_buf_puts(b, "{\"error\":{\"message\":"));
+    ECH_TRY(ech_json_put_cstring(b, text));
+    ECH_TRY(ech_buf_puts(b, ",\"type\":"));
+    ECH_TRY(ech_json_put_cstring(b, type_of(status)));
+    ECH_TRY(ech_buf_puts(b, ",\"param\":"));
+    ECH_TRY(put_nullable(b, param));
+    ECH_TRY(ech_buf_puts(b, ",\"code\":"));
+    ECH_TRY(put_nullable(b, code));
+    return ech_buf_puts(b, "}}");
+}
+
+void ech_reply_text(ech_exchange *const x, const int status, const char *const content_type)
+{
+    x->status = status;
+    x->content_type = content_type;
+    /* Partner: the loop's acquire in http.c; the answer is whole before the phase says so. */
+    ech_store_release(&x->phase, ECH_PHASE_ANSWER);
+}
+
+void ech_reply_json(ech_exchange *const x, const int status)
+{
+    ech_reply_text(x, status, "application/json");
+}
+
+static void reply_error_text(ech_exchange *const x, const int status, const char *const code,
+                             const char *const param, const char *const text)
+{
+    ech_buf_clear(&x->reply);
+    if (ech_error_object(&x->reply, status, code, param, text) != ECH_OK) {
+        /* No memory for the body: an empty one with the right status is still an answer. */
+        ech_buf_clear(&x->reply);
+    }
+    ech_reply_json(x, status);
+}
+
+void ech_reply_error(ech_exchange *const x, const int status, const char *const code,
+                     const char *const param, const char *const fmt, ...)
+{
+    char text[ECH_ERROR_TEXT];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    reply_error_text(x, status, code, param, text);
+}
+
+void ech_reply_failure(ech_exchange *const x, const ech_error *const err)
+{
+    const int status = ech_status_http(err->code);
+    if (ech_status_retryable(err->code) && x->retry_after_s == 0) x->retry_after_s = 1;
+    reply_error_text(x, status, ech_error_code_of(err->code), NULL, err->text);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Setting an exchange's answer. Each call sets status, content type and body and moves the
+ * exchange to ANSWER; it is the last thing a handler does.
+ */
+#ifndef ECH_SERVER_REPLY_H
+#define ECH_SERVER_REPLY_H
+
+#include "src/server/exchange.h"
+
+/* The body that is in x->reply, as JSON. */
+void ech_reply_json(ech_exchange *x, int status);
+/* OpenAI's error body. param and code may be NULL; type follows from the status. */
+void ech_reply_error(ech_exchange *x, int status, const char *code, const char *param,
+                     const char *fmt, ...) ECH_PRINTF_(5, 6);
+/* The error of a library call. */
+void ech_reply_failure(ech_exchange *x, const ech_error *err);
+void ech_reply_text(ech_exchange *x, int status, const char *content_type);
+
+/* Appends {"error":{…}}, all four keys, as bodies and stream frames have it. */
+ech_status ech_error_object(ech_buf *b, int status, const char *code, const char *param,
+                            const char *text);
+/* The machine code of a status: "context_length_exceeded", …; NULL where there is none. */
+const char *ech_error_code_of(ech_status status);
+
+#endif

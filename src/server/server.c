@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening, draining and closing. The order of a start is fixed (docs/architecture.md): bind, open
+ * the engine, which forks, then start threads. Closing goes the other way round. Called from the
+ * program's main thread.
+ */
+#include "echelon/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "echelon/template.h"
+#include "src/base/atomic.h"
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/server/chat_prompt.h"
+#include "src/server/listen.h"
+#include "src/server/reply.h"
+#include "src/server/state.h"
+
+#define MAX_PEM (1U << 20)
+
+void ech_server_options_default(ech_server_options *const o)
+{
+    *o = (ech_server_options){
+        .struct_size = sizeof *o,
+        .host = "127.0.0.1",
+        .port = 8080,
+        .metrics_prefix = "echelon",
+        .max_body = 32U << 20,
+        .max_connections = 4096,
+        .text_threads = 2,
+        .max_tokens = 4096,
+        .ping_ms = 15000,
+        .write_timeout_ms = 60000,
+        .idle_timeout_s = 120,
+    };
+    ech_engine_options_default(&o->engine);
+}
+
+json_t *ech_exchange_json(ech_exchange *const x)
+{
+    json_error_t why;
+    x->json =
+        json_loadb(x->body.data != NULL ? x->body.data : "", x->body.len, JSON_ALLOW_NUL, &why);
+    if (x->json == NULL) {
+        ech_reply_error(x, 400, "invalid_json", NULL,
+                        "the body is no JSON: line %d, column %d: %.160s", why.line, why.column,
+                        why.text);
+        return NULL;
+    }
+    if (!json_is_object(x->json)) {
+        ech_reply_error(x, 400, "invalid_json", NULL, "the body must be a JSON object");
+        return NULL;
+    }
+    return x->json;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static ech_status bind_sockets(ech_server *const s, ech_error *const err)
+{
+    const ech_server_options *const o = &s->options;
+    if (o->inherit_sockets) {
+        const int n = ech_listen_inherited();
+        for (int i = 0; i < n && s->n_fds < ECH_MAX_LISTENERS; i++) {
+            s->fds[s->n_fds++] = 3 + i;
+        }
+    }
+    if (s->n_fds == 0) {
+        ECH_TRY(ech_listen_tcp(o->host, o->port, o->try_next_port ? 31 : 0, &s->fds[0], &s->port,
+                               &s->is_loopback, err));
+        s->is_tcp[0] = true;
+        s->n_fds = 1;
+    }
+    if (o->unix_path != NULL) {
+        ECH_TRY(ech_listen_unix(o->unix_path, &s->fds[s->n_fds], err));
+        s->n_fds++;
+    }
+    if (s->port != 0 && !s->is_loopback && !ech_keys_required(&s->keys) && !o->insecure) {
+        return ech_fail(err, ECH_EINVAL,
+                        "binding %s: everybody who reaches this address could use the server; give "
+                        "--api-key-file, or "
+                        "--insecure if that is meant",
+                        o->host);
+    }
+    return ECH_OK;
+}
+
+static ech_status copy_strings(ech_server *const s, ech_error *const err)
+{
+    ech_server_options *const o = &s->options;
+    const char **const strings[] = {
+        &o->host,    &o->unix_path,   &o->tls_cert,      &o->tls_key,        &o->api_key_file,
+        &o->api_key, &o->cors_origin, &o->chat_template, &o->metrics_prefix, &o->audit_path,
+    };
+    for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
+        if (*strings[i] == NULL) continue;
+        *strings[i] = ech_arena_strdup(&s->arena, ech_str_from(*strings[i]));
+        if (*strings[i] == NULL)
+            return ech_fail(err, ECH_ENOMEM, "opening the server: out of memory");
+    }
+    return ECH_OK;
+}
+
+/* Names of the model: those given, else the last part of its folder. */
+static ech_status take_names(ech_server *const s, ech_error *const err)
+{
+    for (size_t i = 0; i < s->options.n_served_names && i < ECH_MAX_NAMES; i++) {
+        s->names[s->n_names++] =
+            ech_arena_strdup(&s->arena, ech_str_from(s->options.served_names[i]));
+    }
+    if (s->n_names == 0) {
+        const char *const dir =
+            s->options.engine.model_dir != NULL ? s->options.engine.model_dir : "tale";
+        size_t len = strlen(dir);
+        while (len > 1 && dir[len - 1] == '/') {
+            len--;
+        }
+        size_t start = len;
+        while (start > 0 && dir[start - 1] != '/') {
+            start--;
+        }
+        s->names[s->n_names++] = ech_arena_strdup(&s->arena, (ech_str){ dir + start, len - start });
+    }
+    for (size_t i = 0; i < s->n_names; i++) {
+        if (s->names[i] == NULL)
+            return ech_fail(err, ECH_ENOMEM, "opening the server: out of memory");
+    }
+    return ECH_OK;
+}
+
+static ech_status open_audit(ech_server *const s, ech_error *const err)
+{
+    const char *const path = s->options.audit_path;
+    if (path == NULL) return ECH_OK;
+    s->audit_fd = strcmp(path, "-") == 0
+                      ? dup(STDERR_FILENO)
+                      : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    return s->audit_fd >= 0 ? ECH_OK
+                            : ech_fail_errno(err, ECH_EIO, "opening the audit file %s", path);
+}
+
+static ech_status start_listeners(ech_server *const s, ech_error *const err)
+{
+    ech_buf cert = { 0 };
+    ech_buf key = { 0 };
+    ech_http_tls tls = { 0 };
+    ech_status rc = ECH_OK;
+    if (s->options.tls_cert != NULL) {
+        rc = ech_buf_read_file(&cert, s->options.tls_cert, MAX_PEM, err);
+        if (rc == ECH_OK) rc = ech_buf_read_file(&key, s->options.tls_key, MAX_PEM, err);
+        tls = (ech_http_tls){ cert.data, key.data };
+    }
+    for (size_t i = 0; i < s->n_fds && rc == ECH_OK; i++) {
+        rc = ech_http_start(&s->http[i], s, s->fds[i],
+                            s->is_tcp[i] && tls.cert != NULL ? &tls : NULL, err);
+        if (rc == ECH_OK) {
+            s->fds[i] = -1;
+            s->n_http = i + 1;
+        }
+    }
+    ech_buf_fini(&cert);
+    ech_buf_fini(&key);
+    return rc;
+}
+
+static ech_status check_options(const ech_server_options *const o, ech_error *const err)
+{
+    if (o->struct_size != sizeof *o)
+        return ech_fail(err, ECH_EINVAL, "opening the server: options of another version");
+    if ((o->tls_cert != NULL) != (o->tls_key != NULL)) {
+        return ech_fail(err, ECH_EINVAL,
+                        "opening the server: --tls-cert and --tls-key go together");
+    }
+    if (o->port < 0 || o->port > 65535)
+        return ech_fail(err, ECH_EINVAL, "opening the server: --port %d is no port", o->port);
+    return ECH_OK;
+}
+
+static ech_status open_all(ech_server *const s, ech_error *const err)
+{
+    ECH_TRY(copy_strings(s, err));
+    ECH_TRY(take_names(s, err));
+    ECH_TRY(ech_keys_load(&s->keys, s->options.api_key_file, s->options.api_key, err));
+    ECH_TRY(open_audit(s, err));
+    ECH_TRY(bind_sockets(s, err));
+    ECH_TRY(ech_engine_open(&s->engine, &s->options.engine, err));
+    s->info.struct_size = sizeof s->info;
+    ech_engine_info_get(s->engine, &s->info);
+    ECH_TRY(ech_chat_template_open(&s->chat, s->options.chat_template, s->info.model_dir, err));
+    ECH_TRY(ech_watch_start(&s->watch, s->options.ping_ms, s->options.write_timeout_ms, err));
+    ECH_TRY(ech_pool_start(&s->pool, s->options.text_threads, err));
+    return start_listeners(s, err);
+}
+
+ech_status ech_server_open(ech_server **const ret_server, const ech_server_options *const options,
+                           ech_error *const err)
+{
+    ECH_TRY(check_options(options, err));
+    ech_server *s = calloc(1, sizeof *s);
+    if (s == NULL) return ech_fail(err, ECH_ENOMEM, "opening the server: out of memory");
+    s->options = *options;
+    s->audit_fd = s->watch.epoll_fd = s->watch.wake_fd = -1;
+    for (size_t i = 0; i < ECH_MAX_LISTENERS; i++) {
+        s->fds[i] = -1;
+    }
+    s->created_s = (int64_t)time(NULL);
+    s->started_ns = ech_now_ns();
+    const ech_status rc = open_all(s, err);
+    if (rc != ECH_OK) {
+        ech_server_close(&s);
+        return rc;
+    }
+    *ret_server = s;
+    return ECH_OK;
+}
+
+int ech_server_port(const ech_server *const server)
+{
+    return server->port;
+}
+
+ech_engine *ech_server_engine(ech_server *const server)
+{
+    return server->engine;
+}
+
+ech_status ech_server_reload(ech_server *const server, ech_error *const err)
+{
+    return ech_keys_load(&server->keys, server->options.api_key_file, server->options.api_key, err);
+}
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void pause_ms(const long ms)
+{
+    const struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    (void)nanosleep(&t, NULL);
+}
+
+void ech_server_drain(ech_server *const server, const int timeout_ms)
+{
+    ech_store_release(&server->draining, 1);
+    if (!server->watch.is_running) return;
+    const int64_t deadline = ech_now_ns() + timeout_ms * ECH_NS_PER_MS;
+    while (ech_now_ns() < deadline && ech_load_acquire(&server->draining) == 1 &&
+           ech_watch_count(&server->watch) > 0) {
+        pause_ms(20);
+    }
+    /* Whoever still runs is cancelled; each ends with an error frame, within a step. */
+    ech_store_release(&server->draining, 2);
+    while (ech_watch_cancel_all(&server->watch) > 0) {
+        pause_ms(20);
+    }
+}
+
+void ech_server_close(ech_server **const server)
+{
+    ech_server *const s = *server;
+    if (s == NULL) return;
+    *server = NULL;
+    for (size_t i = 0; i < s->n_http; i++) {
+        ech_http_quiesce(s->http[i]);
+    }
+    ech_server_drain(s, 0);
+    for (size_t i = 0; i < s->n_http; i++) {
+        ech_http_stop(&s->http[i]);
+    }
+    if (s->pool.n_threads > 0) ech_pool_stop(&s->pool);
+    ech_watch_stop(&s->watch);
+    ech_chat_template_close(&s->chat);
+    ech_engine_close(&s->engine);
+    for (size_t i = 0; i < ECH_MAX_LISTENERS; i++) {
+        if (s->fds[i] >= 0) (void)close(s->fds[i]);
+    }
+    if (s->options.unix_path != NULL && s->n_fds > 0) (void)unlink(s->options.unix_path);
+    if (s->audit_fd >= 0) (void)close(s->audit_fd);
+    ech_keys_fini(&s->keys);
+    ech_arena_fini(&s->arena);
+    free(s);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's own state: what its files share. Written before the threads start, but for the
+ * words that say otherwise.
+ */
+#ifndef ECH_SERVER_STATE_H
+#define ECH_SERVER_STATE_H
+
+#include "src/server/auth.h"
+#include "src/server/chat_prompt.h"
+#include "src/server/http.h"
+#include "src/server/pool.h"
+#include "src/server/watch.h"
+
+#define ECH_MAX_LISTENERS 8
+#define ECH_MAX_NAMES     16
+
+struct ech_server {
+    ech_server_options options; /* strings point into arena */
+    ech_arena arena;
+    ech_engine *engine;
+    ech_engine_info info;
+    ech_keys keys;
+    ech_chat_template chat;
+    ech_watch watch;
+    ech_pool pool;
+    ech_http *http[ECH_MAX_LISTENERS];
+    size_t n_http;
+    int fds[ECH_MAX_LISTENERS]; /* bound sockets, until a listener takes them; else -1 */
+    bool is_tcp[ECH_MAX_LISTENERS];
+    size_t n_fds;
+    int port;
+    bool is_loopback; /* only loopback addresses are bound */
+    const char *names[ECH_MAX_NAMES];
+    size_t n_names;
+    int64_t started_ns;      /* monotonic, at created_s */
+    int64_t created_s;       /* Unix time of the start, for `created` fields */
+    int audit_fd;            /* -1: none */
+    uint32_t draining;       /* atomic: 1 after ech_server_drain() was called */
+    uint64_t http_requests;  /* atomic */
+    uint64_t http_errors[6]; /* atomic: answers by hundreds of their status */
+};
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The watcher; see watch.h. Invariant: an exchange is in the list exactly while its socket is in
+ * the epoll set. Events carry a serial, not a pointer, since an exchange may be gone by the time
+ * its event is looked at; a few thousand at most are watched, so finding one is a walk.
+ */
+#include "src/server/watch.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/server/http.h"
+
+#define WAKE_SERIAL 0
+
+static ech_exchange *find(const ech_watch *const w, const uint64_t serial)
+{
+    for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
+        if (x->watch_serial == serial) return x;
+    }
+    return NULL;
+}
+
+/* The client has left: its request ends, and its connection is looked at again. Lock held. */
+static void client_left(ech_exchange *const x)
+{
+    if (x->gone) return;
+    x->gone = true;
+    if (x->request != NULL) ech_request_cancel(x->request);
+    ech_http_wake(x);
+}
+
+/* Comments for silent streams, and the end for clients that take nothing. Lock held. */
+static void look_at_clocks(ech_watch *const w, const int64_t now)
+{
+    for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
+        if (!x->is_stream || x->gone) continue;
+        if (now - x->last_out_ns > w->write_timeout_ns) {
+            (void)shutdown(x->fd, SHUT_RDWR);
+            client_left(x);
+        } else if (now - x->last_out_ns > w->ping_ns && !x->ping_due) {
+            x->ping_due = true;
+            ech_http_wake(x);
+        }
+    }
+}
+
+static void *watch_main(void *const arg)
+{
+    ech_watch *const w = arg;
+    for (;;) {
+        struct epoll_event events[64];
+        const int n = epoll_wait(w->epoll_fd, events, 64, 500);
+        (void)pthread_mutex_lock(&w->lock);
+        if (w->stopping) {
+            (void)pthread_mutex_unlock(&w->lock);
+            return NULL;
+        }
+        for (int i = 0; i < n; i++) {
+            ech_exchange *const x = find(w, events[i].data.u64);
+            if (x != NULL) client_left(x);
+        }
+        look_at_clocks(w, ech_now_ns());
+        (void)pthread_mutex_unlock(&w->lock);
+    }
+}
+
+ech_status ech_watch_start(ech_watch *const w, const uint32_t ping_ms,
+                           const uint32_t write_timeout_ms, ech_error *const err)
+{
+    w->ping_ns = ping_ms * ECH_NS_PER_MS;
+    w->write_timeout_ns = write_timeout_ms * ECH_NS_PER_MS;
+    w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->epoll_fd < 0 || w->wake_fd < 0)
+        return ech_fail_errno(err, ECH_EOS, "making the watcher's descriptors");
+    struct epoll_event ev = { .events = EPOLLIN, .data.u64 = WAKE_SERIAL };
+    if (epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->wake_fd, &ev) != 0) {
+        return ech_fail_errno(err, ECH_EOS, "watching the watcher's own descriptor");
+    }
+    (void)pthread_mutex_init(&w->lock, NULL);
+    const int rc = pthread_create(&w->thread, NULL, watch_main, w);
+    if (rc != 0) {
+        errno = rc;
+        return ech_fail_errno(err, ECH_EOS, "starting the watcher");
+    }
+    w->is_running = true;
+    return ECH_OK;
+}
+
+void ech_watch_stop(ech_watch *const w)
+{
+    if (w->is_running) {
+        (void)pthread_mutex_lock(&w->lock);
+        w->stopping = true;
+        (void)pthread_mutex_unlock(&w->lock);
+        const ssize_t n = write(w->wake_fd, &(uint64_t){ 1 }, sizeof(uint64_t));
+        (void)n; /* the thread looks every half second anyway */
+        (void)pthread_join(w->thread, NULL);
+        (void)pthread_mutex_destroy(&w->lock);
+        w->is_running = false;
+    }
+    if (w->epoll_fd >= 0) (void)close(w->epoll_fd);
+    if (w->wake_fd >= 0) (void)close(w->wake_fd);
+    w->epoll_fd = w->wake_fd = -1;
+}
+
+void ech_watch_add(ech_watch *const w, ech_exchange *const x)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    x->watch_serial = ++w->last_serial;
+    x->last_out_ns = ech_now_ns();
+    x->watch_next = w->head;
+    x->watch_prev = NULL;
+    if (w->head != NULL) w->head->watch_prev = x;
+    w->head = x;
+    w->count++;
+    struct epoll_event ev = { .events = EPOLLRDHUP | EPOLLET, .data.u64 = x->watch_serial };
+    /* A socket that can't be watched is noticed when it is written to. */
+    (void)epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, x->fd, &ev);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+void ech_watch_remove(ech_watch *const w, ech_exchange *const x)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    if (x->watch_serial != 0) {
+        (void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, x->fd, NULL);
+        if (x->watch_prev != NULL) x->watch_prev->watch_next = x->watch_next;
+        if (x->watch_next != NULL) x->watch_next->watch_prev = x->watch_prev;
+        if (w->head == x) w->head = x->watch_next;
+        x->watch_serial = 0;
+        w->count--;
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+void ech_watch_set_request(ech_watch *const w, ech_exchange *const x, ech_request *const request)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    x->request = request;
+    if (x->gone && request != NULL) ech_request_cancel(request);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+bool ech_watch_is_gone(ech_watch *const w, const ech_exchange *const x)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    const bool gone = x->gone;
+    (void)pthread_mutex_unlock(&w->lock);
+    return gone;
+}
+
+bool ech_watch_take_ping(ech_watch *const w, ech_exchange *const x)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    const bool due = x->ping_due;
+    x->ping_due = false;
+    x->last_out_ns = ech_now_ns();
+    (void)pthread_mutex_unlock(&w->lock);
+    return due;
+}
+
+uint32_t ech_watch_cancel_all(ech_watch *const w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
+        if (x->request != NULL) ech_request_cancel(x->request);
+        ech_http_wake(x);
+    }
+    const uint32_t n = w->count;
+    (void)pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+uint32_t ech_watch_count(ech_watch *const w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    const uint32_t n = w->count;
+    (void)pthread_mutex_unlock(&w->lock);
+    return n;
+}
