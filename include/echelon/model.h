@@ -3,7 +3,8 @@
  * echelon/model.h - a model's files: finding them, checking them, saying what they hold.
  *
  * A model is a folder in Hugging Face's layout (config.json, generation_config.json and
- * safetensors, one file or sharded by model.safetensors.index.json). Opening reads configs and
+ * safetensors, one file or sharded by model.safetensors.index.json), or a GGUF file, of a split one
+ * whichever part; a folder that holds one GGUF file means that file. Opening reads configs and
  * tensor headers only: it takes milliseconds whatever the model's size, allocates no weights and
  * starts no thread. Everything that can be wrong with the files is found here: a file that was cut,
  * a shard that is missing, a tensor of the wrong shape, a setting that Echelon doesn't compute.

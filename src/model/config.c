@@ -16,13 +16,6 @@
 /* Real ones have a few kB; one with a list per layer and expert may have 1 MB. */
 #define CONFIG_BYTES_MAX (8u << 20)
 
-/* Bounds far above any model, low enough that products of three of them fit 64 bits. */
-#define WIDTH_MAX   (1u << 20)
-#define LAYERS_MAX  4096u
-#define HEADS_MAX   4096u
-#define VOCAB_MAX   (1u << 24)
-#define CONTEXT_MAX (1u << 28)
-
 static ech_status unsupported(const ech_fields *const f, const char *const name,
                               const char *const why)
 {
@@ -66,16 +59,17 @@ static ech_status read_sizes(const ech_fields *const f, ech_config *const c)
     for (size_t i = 0; i < sizeof REQUIRED / sizeof REQUIRED[0]; i++) {
         ECH_TRY(ech_field_require(f, REQUIRED[i]));
     }
-    ECH_TRY(ech_field_u32(f, "hidden_size", 1, WIDTH_MAX, &c->hidden));
-    ECH_TRY(ech_field_u32(f, "intermediate_size", 1, WIDTH_MAX, &c->ffn));
-    ECH_TRY(ech_field_u32(f, "num_hidden_layers", 1, LAYERS_MAX, &c->n_layers));
-    ECH_TRY(ech_field_u32(f, "num_attention_heads", 1, HEADS_MAX, &c->n_heads));
-    ECH_TRY(ech_field_u32(f, "vocab_size", 1, VOCAB_MAX, &c->vocab));
-    ECH_TRY(ech_field_u32(f, "max_position_embeddings", 1, CONTEXT_MAX, &c->max_context));
+    ECH_TRY(ech_field_u32(f, "hidden_size", 1, ECH_CONFIG_WIDTH_MAX, &c->hidden));
+    ECH_TRY(ech_field_u32(f, "intermediate_size", 1, ECH_CONFIG_WIDTH_MAX, &c->ffn));
+    ECH_TRY(ech_field_u32(f, "num_hidden_layers", 1, ECH_CONFIG_LAYERS_MAX, &c->n_layers));
+    ECH_TRY(ech_field_u32(f, "num_attention_heads", 1, ECH_CONFIG_HEADS_MAX, &c->n_heads));
+    ECH_TRY(ech_field_u32(f, "vocab_size", 1, ECH_CONFIG_VOCAB_MAX, &c->vocab));
+    ECH_TRY(
+        ech_field_u32(f, "max_position_embeddings", 1, ECH_CONFIG_CONTEXT_MAX, &c->max_context));
     c->n_kv_heads = c->n_heads;
-    ECH_TRY(ech_field_u32(f, "num_key_value_heads", 1, HEADS_MAX, &c->n_kv_heads));
+    ECH_TRY(ech_field_u32(f, "num_key_value_heads", 1, ECH_CONFIG_HEADS_MAX, &c->n_kv_heads));
     c->head_dim = c->arch->head_dim != 0 ? c->arch->head_dim : c->hidden / c->n_heads;
-    ECH_TRY(ech_field_u32(f, "head_dim", 2, WIDTH_MAX, &c->head_dim));
+    ECH_TRY(ech_field_u32(f, "head_dim", 2, ECH_CONFIG_WIDTH_MAX, &c->head_dim));
     c->rms_eps = 1e-6;
     ECH_TRY(ech_field_number(f, "rms_norm_eps", 0.0, 1.0, &c->rms_eps));
     c->has_tie = ech_field_has(f, "tie_word_embeddings");
@@ -203,9 +197,9 @@ static ech_status read_scaling(const ech_fields *const f, const ech_fields *cons
     if (r->kind == ECH_ROPE_DEFAULT) return ECH_OK;
 
     /* Some configs have the original length outside as well, and there it counts more. */
-    ECH_TRY(ech_field_number(f, "original_max_position_embeddings", 1.0, CONTEXT_MAX,
+    ECH_TRY(ech_field_number(f, "original_max_position_embeddings", 1.0, ECH_CONFIG_CONTEXT_MAX,
                              &r->original_context));
-    ECH_TRY(ech_field_number(outer, "original_max_position_embeddings", 1.0, CONTEXT_MAX,
+    ECH_TRY(ech_field_number(outer, "original_max_position_embeddings", 1.0, ECH_CONFIG_CONTEXT_MAX,
                              &r->original_context));
     ECH_TRY(ech_field_number(f, "factor", 1e-3, 1e6, &r->factor));
     if (r->kind == ECH_ROPE_LINEAR) return ech_field_require(f, "factor");
@@ -319,10 +313,10 @@ ech_status ech_config_check(const ech_config *const c, const char *const where,
         return ech_fail(err, ECH_EFORMAT, "reading %s: head_dim: expected an even number, found %u",
                         where, c->head_dim);
     }
-    if ((uint64_t)c->n_heads * c->head_dim > WIDTH_MAX) {
+    if ((uint64_t)c->n_heads * c->head_dim > ECH_CONFIG_WIDTH_MAX) {
         return ech_fail(err, ECH_ELIMIT,
                         "reading %s: %u heads of %u are wider than the limit of %u", where,
-                        c->n_heads, c->head_dim, WIDTH_MAX);
+                        c->n_heads, c->head_dim, ECH_CONFIG_WIDTH_MAX);
     }
     return ECH_OK;
 }

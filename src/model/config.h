@@ -11,6 +11,13 @@
 #include "src/model/model.h"
 #include "src/model/rope.h"
 
+/* Bounds far above any model, low enough that products of three of them fit 64 bits. */
+#define ECH_CONFIG_WIDTH_MAX   (1u << 20)
+#define ECH_CONFIG_LAYERS_MAX  4096u
+#define ECH_CONFIG_HEADS_MAX   4096u
+#define ECH_CONFIG_VOCAB_MAX   (1u << 24)
+#define ECH_CONFIG_CONTEXT_MAX (1u << 28)
+
 typedef struct ech_config {
     const ech_arch *arch;
     uint32_t n_layers;
@@ -25,6 +32,7 @@ typedef struct ech_config {
     bool has_tie; /* the config says whether the head is the embedding */
     bool tie;
     ech_rope rope;
+    const float *rope_factors; /* [head_dim / 2] that frequencies are divided by; NULL: none */
     ech_model_ids ids;
     ech_sampling_defaults sampling;
 } ech_config;

@@ -177,6 +177,9 @@ static ech_status emit_buffers(const ech_config *const c, ech_program_builder *c
     float *const inv_freq = calloc(c->head_dim / 2, sizeof *inv_freq);
     if (inv_freq == NULL) return ECH_ENOMEM;
     ech_rope_inv_freq(&c->rope, c->head_dim, inv_freq);
+    for (uint32_t i = 0; c->rope_factors != NULL && i < c->head_dim / 2; i++) {
+        inv_freq[i] /= c->rope_factors[i];
+    }
     s->x = ech_program_builder_buffer(b, c->hidden);
     s->qkv = ech_program_builder_buffer(b, (c->n_heads + 2 * c->n_kv_heads) * c->head_dim);
     s->attn = ech_program_builder_buffer(b, c->n_heads * c->head_dim);

@@ -115,7 +115,8 @@ void ech_model_get_info(const ech_model *const model, ech_model_info *const ret)
         .vocab = c->vocab,
         .max_context = c->max_context,
         .tied = model->layout.tied,
-        .rope = ech_rope_name(c->rope.kind),
+        .rope =
+            c->rope_factors != NULL ? ech_rope_name(ECH_ROPE_LLAMA3) : ech_rope_name(c->rope.kind),
         .packed_bytes = model->layout.image_bytes,
     };
     sum_parts(model, ret);

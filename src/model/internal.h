@@ -3,6 +3,7 @@
 #ifndef ECH_MODEL_INTERNAL_H
 #define ECH_MODEL_INTERNAL_H
 
+#include "src/model/gguf.h"
 #include "src/model/layout.h"
 
 #define ECH_MODEL_WARNINGS_MAX 8u
@@ -12,6 +13,7 @@ struct ech_model {
     char *folder;
     ech_model_format format;
     ech_weights weights;
+    ech_gguf gguf; /* empty for other formats */
     ech_config config;
     ech_layout layout;
     const char *warnings[ECH_MODEL_WARNINGS_MAX]; /* in strings */

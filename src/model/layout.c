@@ -35,19 +35,26 @@ static const char *file_of(const ech_layout *const l, const ech_weight *const w)
 /* How the chip reads a stored type; false for types that aren't weights. */
 static bool source_type(const ech_wtype type, ech_src_type *const ret)
 {
-    switch (type) {
-    case ECH_WTYPE_F32:
-        *ret = ECH_SRC_F32;
-        return true;
-    case ECH_WTYPE_F16:
-        *ret = ECH_SRC_F16;
-        return true;
-    case ECH_WTYPE_BF16:
-        *ret = ECH_SRC_BF16;
-        return true;
-    default:
-        return false;
+    static const struct {
+        ech_wtype stored;
+        ech_src_type source;
+    } TYPES[] = {
+        { ECH_WTYPE_F32, ECH_SRC_F32 },     { ECH_WTYPE_F16, ECH_SRC_F16 },
+        { ECH_WTYPE_BF16, ECH_SRC_BF16 },   { ECH_WTYPE_Q4_0, ECH_SRC_Q4_0 },
+        { ECH_WTYPE_Q4_1, ECH_SRC_Q4_1 },   { ECH_WTYPE_Q5_0, ECH_SRC_Q5_0 },
+        { ECH_WTYPE_Q5_1, ECH_SRC_Q5_1 },   { ECH_WTYPE_Q8_0, ECH_SRC_Q8_0 },
+        { ECH_WTYPE_Q2_K, ECH_SRC_Q2_K },   { ECH_WTYPE_Q3_K, ECH_SRC_Q3_K },
+        { ECH_WTYPE_Q4_K, ECH_SRC_Q4_K },   { ECH_WTYPE_Q5_K, ECH_SRC_Q5_K },
+        { ECH_WTYPE_Q6_K, ECH_SRC_Q6_K },   { ECH_WTYPE_IQ4_NL, ECH_SRC_IQ4_NL },
+        { ECH_WTYPE_MXFP4, ECH_SRC_MXFP4 },
+    };
+    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
+        if (TYPES[i].stored == type) {
+            *ret = TYPES[i].source;
+            return true;
+        }
     }
+    return false;
 }
 
 static ech_pack_type packed_type(const ech_wtype type)
@@ -164,10 +171,11 @@ bool ech_layout_has(const ech_layout *const l, const char *const tensor)
     return ech_weights_find(l->weights, tensor) != NULL;
 }
 
-/* Old checkpoints carry tables that are computed from the config. */
+/* Old checkpoints carry tables that are computed from the config; GGUF's went into it already. */
 static bool has_no_effect(const char *const name)
 {
-    static const char *const SUFFIXES[] = { ".rotary_emb.inv_freq", ".attn.masked_bias" };
+    static const char *const SUFFIXES[] = { ".rotary_emb.inv_freq", ".attn.masked_bias",
+                                            "rope_freqs.weight" };
     const size_t len = strlen(name);
     for (size_t i = 0; i < sizeof SUFFIXES / sizeof SUFFIXES[0]; i++) {
         const size_t n = strlen(SUFFIXES[i]);

@@ -3,8 +3,10 @@
  * Opening and closing a model, and what is asked of an open one. Opening reads configs and tensor
  * headers, binds every tensor to the packed image and stops at the first thing that is wrong.
  */
+#include "src/model/gguf_config.h"
 #include "src/model/internal.h"
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,18 +64,71 @@ static void compare_tie(ech_model *const m)
     }
 }
 
-static ech_status load(ech_model *const m, ech_error *const err)
+static ech_status load_folder(ech_model *const m, ech_error *const err)
 {
-    if (!ech_path_is_folder(m->path)) {
-        return ech_fail(err, ECH_EUNSUPPORTED,
-                        "opening %s: expected a folder with config.json and safetensors files",
-                        m->path);
-    }
+    m->format = ECH_FORMAT_SAFETENSORS;
     m->folder = strdup(m->path);
     if (m->folder == NULL) return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", m->path);
-    m->format = ECH_FORMAT_SAFETENSORS;
     ECH_TRY(ech_config_load(m->path, &m->config, err));
-    ECH_TRY(read_folder(m, err));
+    return read_folder(m, err);
+}
+
+static ech_status load_gguf(ech_model *const m, const char *const file, ech_error *const err)
+{
+    m->format = ECH_FORMAT_GGUF;
+    m->folder = ech_path_folder(file);
+    if (m->folder == NULL) return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", m->path);
+    ECH_TRY(ech_gguf_read(&m->gguf, &m->weights, file, err));
+    return ech_gguf_config(&m->gguf, &m->weights, file, &m->strings, &m->config, err);
+}
+
+/* A first or only GGUF file. */
+static bool is_first_gguf(const char *const name)
+{
+    const size_t len = strlen(name);
+    if (len < 5 || strcmp(name + len - 5, ".gguf") != 0) return false;
+    unsigned number = 0;
+    const size_t tail = sizeof "-00001-of-00001.gguf" - 1;
+    return len <= tail || sscanf(name + len - tail, "-%5u-of-", &number) != 1 || number == 1;
+}
+
+/*
+ * The GGUF file that a path means: itself, or the only one of a folder without config.json. NULL
+ * for a folder in Hugging Face's layout. The caller frees *ret.
+ */
+static ech_status find_gguf(const ech_model *const m, char **const ret, ech_error *const err)
+{
+    *ret = NULL;
+    if (!ech_path_is_folder(m->path)) {
+        *ret = strdup(m->path);
+        return *ret != NULL ? ECH_OK
+                            : ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", m->path);
+    }
+    char *const config = ech_path_join(m->path, "config.json");
+    const bool has_config = config != NULL && ech_path_exists(config);
+    free(config);
+    DIR *const dir = has_config ? NULL : opendir(m->path);
+    if (dir == NULL) return ECH_OK;
+    ech_status rc = ECH_OK;
+    for (const struct dirent *e; rc == ECH_OK && (e = readdir(dir)) != NULL;) {
+        if (!is_first_gguf(e->d_name)) continue;
+        if (*ret != NULL)
+            rc = ech_fail(err, ECH_EINVAL, "opening %s: it holds several GGUF files: name one",
+                          m->path);
+        if (*ret == NULL) *ret = ech_path_join(m->path, e->d_name);
+        if (*ret == NULL) rc = ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", m->path);
+    }
+    (void)closedir(dir);
+    return rc;
+}
+
+static ech_status load(ech_model *const m, ech_error *const err)
+{
+    char *gguf = NULL;
+    ech_status rc = find_gguf(m, &gguf, err);
+    if (rc == ECH_OK) rc = gguf != NULL ? load_gguf(m, gguf, err) : load_folder(m, err);
+    free(gguf);
+    ECH_TRY(rc);
     ech_layout_init(&m->layout, &m->config, &m->weights, m->path, m->format);
     ECH_TRY(m->config.arch->bind(&m->layout, err));
     ECH_TRY(ech_layout_finish(&m->layout, err));
@@ -104,6 +159,7 @@ void ech_model_close(ech_model **const model)
     ech_model *const m = *model;
     ech_layout_fini(&m->layout);
     ech_weights_fini(&m->weights);
+    ech_gguf_fini(&m->gguf);
     ech_arena_fini(&m->strings);
     free(m->path);
     free(m->folder);

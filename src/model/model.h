@@ -46,10 +46,23 @@ const ech_model_ids *ech_model_get_ids(const ech_model *model);
 const ech_sampling_defaults *ech_model_get_sampling(const ech_model *model);
 
 /*
- * The folder that holds tokenizer.json and chat_template.jinja; of a model that is one file, the
- * folder it lies in. Borrowed from the model.
+ * The folder that holds tokenizer.json and chat_template.jinja; of a GGUF file, the folder it lies
+ * in. Borrowed from the model.
  */
 const char *ech_model_folder(const ech_model *model);
+
+/*
+ * Metadata of a GGUF model: its tokenizer and chat template live there ("tokenizer.ggml.tokens",
+ * "tokenizer.chat_template", …). A model of another format has none of it. False when the key is
+ * absent or of another kind. Strings are borrowed from the model; arrays are the caller's, for
+ * free(), and *ret_n their length. Arrays: also false when memory is short.
+ */
+bool ech_model_meta_str(const ech_model *model, const char *key, ech_str *ret);
+bool ech_model_meta_int(const ech_model *model, const char *key, int64_t *ret);
+bool ech_model_meta_bool(const ech_model *model, const char *key, bool *ret);
+bool ech_model_meta_strings(const ech_model *model, const char *key, ech_str **ret, size_t *ret_n);
+bool ech_model_meta_ints(const ech_model *model, const char *key, int32_t **ret, size_t *ret_n);
+bool ech_model_meta_floats(const ech_model *model, const char *key, float **ret, size_t *ret_n);
 
 /* A weight file, to be mapped read-only as the region source.N. */
 typedef struct ech_model_source {

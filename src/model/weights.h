@@ -12,9 +12,10 @@
 #include "src/base/arena.h"
 #include "src/model/wtype.h"
 
-#define ECH_WEIGHT_DIMS_MAX  8
-#define ECH_WEIGHTS_MAX      (1u << 20)
-#define ECH_WEIGHT_FILES_MAX 1024u
+#define ECH_WEIGHT_DIMS_MAX 8
+#define ECH_WEIGHTS_MAX     (1u << 20)
+/* A task takes 256 tensors: the files and the packed image. */
+#define ECH_WEIGHT_FILES_MAX 255u
 
 typedef struct ech_weight_file {
     const char *path;

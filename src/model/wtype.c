@@ -57,6 +57,34 @@ bool ech_wtype_from_safetensors(const ech_str name, ech_wtype *const ret_type)
     return false;
 }
 
+bool ech_wtype_from_gguf(const uint32_t number, ech_wtype *const ret_type)
+{
+    /* The format's numbers; those between them were types that no reader has any more. */
+    static const struct {
+        uint32_t number;
+        ech_wtype type;
+    } NUMBERS[] = {
+        { 0, ECH_WTYPE_F32 },     { 1, ECH_WTYPE_F16 },      { 2, ECH_WTYPE_Q4_0 },
+        { 3, ECH_WTYPE_Q4_1 },    { 6, ECH_WTYPE_Q5_0 },     { 7, ECH_WTYPE_Q5_1 },
+        { 8, ECH_WTYPE_Q8_0 },    { 9, ECH_WTYPE_Q8_1 },     { 10, ECH_WTYPE_Q2_K },
+        { 11, ECH_WTYPE_Q3_K },   { 12, ECH_WTYPE_Q4_K },    { 13, ECH_WTYPE_Q5_K },
+        { 14, ECH_WTYPE_Q6_K },   { 15, ECH_WTYPE_Q8_K },    { 16, ECH_WTYPE_IQ2_XXS },
+        { 17, ECH_WTYPE_IQ2_XS }, { 18, ECH_WTYPE_IQ3_XXS }, { 19, ECH_WTYPE_IQ1_S },
+        { 20, ECH_WTYPE_IQ4_NL }, { 21, ECH_WTYPE_IQ3_S },   { 22, ECH_WTYPE_IQ2_S },
+        { 23, ECH_WTYPE_IQ4_XS }, { 24, ECH_WTYPE_I8 },      { 25, ECH_WTYPE_I16 },
+        { 26, ECH_WTYPE_I32 },    { 27, ECH_WTYPE_I64 },     { 28, ECH_WTYPE_F64 },
+        { 29, ECH_WTYPE_IQ1_M },  { 30, ECH_WTYPE_BF16 },    { 34, ECH_WTYPE_TQ1_0 },
+        { 35, ECH_WTYPE_TQ2_0 },  { 39, ECH_WTYPE_MXFP4 },   { 40, ECH_WTYPE_NVFP4 },
+    };
+    for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++) {
+        if (NUMBERS[i].number == number) {
+            *ret_type = NUMBERS[i].type;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool ech_wtype_bytes(const ech_wtype type, const uint32_t n_dims, const uint64_t *const dims,
                      uint64_t *const ret_bytes)
 {

@@ -163,7 +163,8 @@ static void missing_files_are_named(void **state)
     refuse(ECH_ENOTFOUND, "expected model.safetensors or model.safetensors.index.json");
     ech_model *m = NULL;
     assert_int_equal(ech_model_open(&m, "/no/such/model", &err), ECH_ENOTFOUND);
-    assert_int_equal(ech_model_open(&m, fixture_path(&dir, "config.json"), &err), ECH_EUNSUPPORTED);
+    assert_int_equal(ech_model_open(&m, fixture_path(&dir, "config.json"), &err), ECH_EFORMAT);
+    assert_non_null(strstr(err.text, "name its folder"));
     assert_null(m);
 }
 
