@@ -414,7 +414,7 @@ ech_status ech_tv_item(ech_tvm *const vm, const ech_tval obj, const ech_tval key
 
 /* Python's slice.indices(): start, stop, step and how many. */
 typedef struct indices {
-    int64_t start, step;
+    int64_t start, stop, step;
     size_t n;
 } indices;
 
@@ -440,7 +440,7 @@ static ech_status slice_indices(ech_tvm *const vm, const ech_tslice *const s, co
                                 indices *const ret)
 {
     const int64_t len = (int64_t)n;
-    int64_t step = 1, stop;
+    int64_t step = 1;
     if (s->step.kind != ECH_T_ABSENT && s->step.kind != ECH_T_NONE) {
         if (!ech_tv_is_int(s->step))
             return ech_tvm_raise(vm, "slice indices must be integers or None");
@@ -449,9 +449,9 @@ static ech_status slice_indices(ech_tvm *const vm, const ech_tslice *const s, co
     if (step == 0) return ech_tvm_raise(vm, "slice step cannot be zero");
     const bool back = step < 0;
     ECH_TRY(slice_part(vm, s->start, len, back, back ? len - 1 : 0, &ret->start));
-    ECH_TRY(slice_part(vm, s->stop, len, back, back ? -1 : len, &stop));
+    ECH_TRY(slice_part(vm, s->stop, len, back, back ? -1 : len, &ret->stop));
     ret->step = step;
-    const int64_t span = back ? ret->start - stop : stop - ret->start;
+    const int64_t span = back ? ret->start - ret->stop : ret->stop - ret->start;
     const uint64_t size = back ? 0 - (uint64_t)step : (uint64_t)step;
     ret->n = span <= 0 ? 0 : (size_t)(((uint64_t)span - 1) / size + 1);
     return ECH_OK;
@@ -493,8 +493,8 @@ static ech_status slice_range(ech_tvm *const vm, const ech_trange *const r, cons
     if (__builtin_mul_overflow(at->start, r->step, &out->start) ||
         __builtin_add_overflow(out->start, r->start, &out->start) ||
         __builtin_mul_overflow(r->step, at->step, &out->step) ||
-        __builtin_mul_overflow(out->n, out->step, &out->stop) ||
-        __builtin_add_overflow(out->stop, out->start, &out->stop)) {
+        __builtin_mul_overflow(at->stop, r->step, &out->stop) ||
+        __builtin_add_overflow(out->stop, r->start, &out->stop)) {
         return ech_tvm_raise(vm, "integer result does not fit 64 bits");
     }
     *ret = (ech_tval){ .kind = ECH_T_RANGE, .as.range = out };

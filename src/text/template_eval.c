@@ -5,6 +5,8 @@
  * Invariant: vm->at is the innermost node being evaluated, so that whatever fails below has a
  * position. Constants of the tree are shared by renderings and never written.
  */
+#include <math.h>
+
 #include "src/text/template_builtin.h"
 
 static ech_tval *slot_at(ech_tframe *f, const ech_tref ref)
@@ -58,7 +60,12 @@ static ech_status eval_binary(ech_tvm *const vm, ech_tframe *const f, const ech_
     ECH_TRY(ech_teval(vm, f, node->a, &a));
     ECH_TRY(ech_teval(vm, f, node->b, &b));
     vm->at = node;
-    return ech_tv_binary(vm, (ech_top)node->op, a, b, ret);
+    const bool is_flipped =
+        node->flag && (a.kind == ECH_T_FLOAT ? signbit(a.as.f) : ech_tv_as_int(a) < 0);
+    if (!is_flipped) return ech_tv_binary(vm, (ech_top)node->op, a, b, ret);
+    ECH_TRY(ech_tv_negate(vm, a, true, &a));
+    ECH_TRY(ech_tv_binary(vm, (ech_top)node->op, a, b, &a));
+    return ech_tv_negate(vm, a, true, ret);
 }
 
 static ech_status eval_unary(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
@@ -291,7 +298,9 @@ ech_status ech_tcall_value(ech_tvm *const vm, const ech_tval callee, ech_tcall *
     switch (callee.kind) {
     case ECH_T_FUNC:
         c->self = callee.as.func->self;
-        return ech_tbuiltin_call(vm, callee.as.func->b, c, ret);
+        ECH_TRY(ech_tbuiltin_call(vm, callee.as.func->b, c, ret));
+        if (c->self.kind != ECH_T_STR || !c->self.as.str->is_markup) return ECH_OK;
+        return ech_tv_mark_result(vm, ret);
     case ECH_T_MACRO:
         return ech_tmacro_call(vm, callee.as.macro, c, ret);
     case ECH_T_LOOP:
@@ -358,6 +367,10 @@ static ech_status eval_getitem(ech_tvm *const vm, ech_tframe *const f, const ech
         ECH_TRY(eval_slice_part(vm, f, node->b->b, &s.stop));
         ECH_TRY(eval_slice_part(vm, f, node->b->c, &s.step));
         vm->at = node;
+        const bool slices =
+            obj.kind == ECH_T_STR || obj.kind == ECH_T_LIST || obj.kind == ECH_T_TUPLE;
+        if (node->is_lenient && !slices)
+            return ech_tv_undef_hint(vm, "the constant has no slices", ret);
         return ech_tv_slice_of(vm, obj, &s, ret);
     }
     ECH_TRY(ech_teval(vm, f, node->b, &key));

@@ -195,6 +195,15 @@ static ech_status exec_set_block(ech_tvm *const vm, ech_tframe *const f,
     return ECH_OK;
 }
 
+/* Jinja puts what a filter or call block gives among its strings as it is: nothing else will do. */
+static ech_status print_text(ech_tvm *const vm, const ech_tval v)
+{
+    if (v.kind != ECH_T_STR) {
+        return ech_tvm_raise(vm, "expected str instance, %s found", ech_tv_type(v));
+    }
+    return ech_tbuild_str(vm->out, v.as.str);
+}
+
 static ech_status exec_filter_block(ech_tvm *const vm, ech_tframe *const f,
                                     const ech_tnode *const node)
 {
@@ -205,7 +214,7 @@ static ech_status exec_filter_block(ech_tvm *const vm, ech_tframe *const f,
     vm->at = node;
     ECH_TRY(apply_filters(vm, f, node->a, text, &text));
     leave_scope(f, &node->scope);
-    return ech_tv_print(vm->out, text);
+    return print_text(vm, text);
 }
 
 static ech_status exec_with(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node)
@@ -649,7 +658,7 @@ static ech_status exec_call_block(ech_tvm *const vm, ech_tframe *const f,
     ECH_TRY(ech_teval_args(vm, f, node->a, &c));
     ECH_TRY(ech_tcall_push_kw(vm, &c, "caller", 6, caller));
     ECH_TRY(ech_tcall_value(vm, callee, &c, &text));
-    return ech_tv_print(vm->out, text);
+    return print_text(vm, text);
 }
 
 static ech_status exec_generation(ech_tvm *const vm, ech_tframe *const f,

@@ -505,7 +505,10 @@ static ech_status parse_pow(ech_tparser *const p, ech_tnode **const ret)
     while (at(p, ECH_TOK_POW)) {
         const ech_ttoken *const where = p->tok++;
         ECH_TRY(parse_unary(p, true, &right));
+        const bool left_const = node->is_const;
         ECH_TRY(new_binary(p, ECH_N_BINARY, ECH_OP_POW, where, node, right, &node));
+        /* Jinja writes `-1 ** x` for Python, which reads it as -(1 ** x). */
+        node->flag = left_const && !right->is_const;
     }
     *ret = node;
     return ECH_OK;

@@ -586,7 +586,9 @@ static ech_status f_round(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     } else {
         const double unit = pow(10, (double)p), scaled = ech_tv_as_float(v) * unit;
         if (!isfinite(scaled)) return ech_tvm_raise(vm, "cannot convert the float to an integer");
-        *ret = ech_tv_float((ech_tstr_is(how, "ceil") ? ceil(scaled) : floor(scaled)) / unit);
+        /* Python's ceil and floor give an int, which has no negative zero. */
+        const double whole = (ech_tstr_is(how, "ceil") ? ceil(scaled) : floor(scaled)) + 0.0;
+        *ret = ech_tv_float(whole / unit);
     }
     ret->is_data = v.is_data;
     return ECH_OK;
@@ -600,7 +602,7 @@ static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tv
     const bool binary = truth(c->a[1]);
     const double base = binary ? 1024 : 1000;
     double bytes = 0;
-    char text[64];
+    char text[400];
     if (c->a[0].kind == ECH_T_STR) {
         if (!parse_float(vm, c->a[0].as.str, &bytes))
             return ech_tvm_raise(vm, "could not convert string to float");
@@ -610,7 +612,8 @@ static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tv
     if (bytes == 1) {
         (void)snprintf(text, sizeof text, "1 Byte");
     } else if (bytes < base) {
-        (void)snprintf(text, sizeof text, "%lld Bytes", (long long)bytes);
+        if (isinf(bytes)) return ech_tvm_raise(vm, "cannot convert float infinity to integer");
+        (void)snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     } else {
         int i = 0;
         double unit = base * base;

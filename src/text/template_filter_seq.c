@@ -351,13 +351,15 @@ static ech_status sort_by(ech_tvm *const vm, ech_tseq *const seq, const path *co
     return ech_tseq_sort(vm, seq->items, keys, seq->n, reverse);
 }
 
-/* The keys of a sort by "a,b": lists, one value for each attribute. */
-static ech_status multi_keys(ech_tvm *const vm, const ech_tseq *const seq, const ech_tval attribute,
-                             const bool ignore_case, ech_tval *const keys)
+/* The keys of a sort: lists, one value for each attribute of "a,b". */
+static ech_status sort_keys(ech_tvm *const vm, const ech_tseq *const seq, const ech_tval attribute,
+                            const bool ignore_case, ech_tval *const keys)
 {
     const ech_tstr comma = { .ptr = ",", .len = 1 };
-    ech_tseq *names;
-    ECH_TRY(ech_tstr_split(vm, attribute.as.str, &comma, -1, &names));
+    ech_tseq one = { .items = (ech_tval[]){ attribute }, .n = 1 };
+    ech_tseq *names = &one;
+    if (attribute.kind == ECH_T_STR)
+        ECH_TRY(ech_tstr_split(vm, attribute.as.str, &comma, -1, &names));
     for (size_t i = 0; i < seq->n; i++) {
         ech_tseq *key;
         ECH_TRY(ech_tseq_new(vm, names->n, &key));
@@ -378,18 +380,11 @@ static ech_status f_sort(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
 {
     ech_tseq *seq;
     ech_tval *keys;
-    const bool ignore_case = !truth(c->a[2]);
     ECH_TRY(ech_tv_to_list(vm, c->a[0], &seq));
     *ret = ech_tv_seq(ECH_T_LIST, seq);
-    if (c->a[3].kind == ECH_T_STR) {
-        ECH_TRY(ech_tvm_alloc(vm, seq->n + 1, sizeof *keys, &keys));
-        ECH_TRY(multi_keys(vm, seq, c->a[3], ignore_case, keys));
-        return ech_tseq_sort(vm, seq->items, keys, seq->n, truth(c->a[1]));
-    }
-    path p;
-    ECH_TRY(new_path(vm, c->a[3], &p));
-    p.ignore_case = ignore_case;
-    return sort_by(vm, seq, &p, truth(c->a[1]), &keys);
+    ECH_TRY(ech_tvm_alloc(vm, seq->n + 1, sizeof *keys, &keys));
+    ECH_TRY(sort_keys(vm, seq, c->a[3], !truth(c->a[2]), keys));
+    return ech_tseq_sort(vm, seq->items, keys, seq->n, truth(c->a[1]));
 }
 
 static ech_status f_dictsort(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)

@@ -443,7 +443,7 @@ static ech_status percent_number(percent *const p, const ech_tval v, const char 
         if (s->type != 'd')
             return ech_tvm_raise(p->vm, "%%%c format: an integer is required, not float", conv);
         if (!(fabs(v.as.f) < 9.2e18))
-            return ech_tvm_raise(p->vm, "cannot convert the float to an integer");
+            return ech_tvm_raise(p->vm, "the float does not fit a 64 bit integer");
     }
     const int64_t i = v.kind == ECH_T_FLOAT ? (int64_t)v.as.f : ech_tv_as_int(v);
     if (s->precision < 0) return format_int(&p->out, i, s, v.is_data);

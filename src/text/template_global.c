@@ -50,6 +50,7 @@ static ech_status g_range(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
 static ech_status add_pairs(ech_tvm *const vm, ech_tdict *const d, const ech_tval from)
 {
     ech_titer *it;
+    if (from.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(vm, from.as.undef);
     if (from.kind == ECH_T_DICT) {
         for (size_t i = 0; i < from.as.dict->n; i++) {
             ECH_TRY(

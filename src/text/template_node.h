@@ -136,7 +136,9 @@ typedef struct ech_tbuiltin ech_tbuiltin;
 
 struct ech_tnode {
     uint8_t kind, op;
-    bool flag;        /* FOR: recursive; BLOCK: scoped */
+    bool flag;        /* FOR: recursive; BLOCK: scoped; BINARY: `-1 ** x`, see parse_pow */
+    bool is_const;    /* nothing in it depends on a name: Jinja computes it while compiling */
+    bool is_lenient;  /* a constant's slice inside a constant, see ech_tparse_done */
     bool uses_loop;   /* FOR: the body reads `loop` */
     bool is_toplevel; /* SET, SET_BLOCK, MACRO: the name is visible to blocks */
     uint16_t height;

@@ -54,6 +54,55 @@ static uint16_t highest(uint16_t h, const ech_tnodes list)
     return h;
 }
 
+static bool all_const(const ech_tnodes list)
+{
+    for (size_t i = 0; i < list.n; i++) {
+        if (!list.items[i]->is_const) return false;
+    }
+    return true;
+}
+
+static bool const_or_none(const ech_tnode *const n)
+{
+    return n == NULL || n->is_const;
+}
+
+/* The filters that Jinja does not run while it compiles. */
+static bool runs_late(const ech_tname *const name)
+{
+    static const char *const names[] = { "map",        "select",     "reject",
+                                         "selectattr", "rejectattr", "random" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name->ptr, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+static bool computes_const(const ech_tnode *const n)
+{
+    if (n->kind == ECH_N_NAME || n->kind == ECH_N_NSREF || n->kind == ECH_N_CALL ||
+        n->kind >= ECH_N_DATA)
+        return false;
+    if (n->kind == ECH_N_FILTER && (n->a == NULL || runs_late(n->name))) return false;
+    return const_or_none(n->a) && const_or_none(n->b) && const_or_none(n->c) &&
+           const_or_none(n->dyn_args) && const_or_none(n->dyn_kwargs) && all_const(n->list) &&
+           all_const(n->args) && all_const(n->kwargs);
+}
+
+/* A slice that Jinja takes while compiling is undefined where Python's would fail. */
+static void allow_slice(ech_tnode *const n)
+{
+    if (n != NULL && n->is_const && n->kind == ECH_N_GETITEM && n->b->kind == ECH_N_SLICE)
+        n->is_lenient = true;
+}
+
+static void allow_slices(const ech_tnodes list)
+{
+    for (size_t i = 0; i < list.n; i++) {
+        allow_slice(list.items[i]);
+    }
+}
+
 ech_status ech_tparse_done(ech_tparser *const p, ech_tnode *const n)
 {
     uint16_t h =
@@ -61,6 +110,15 @@ ech_status ech_tparse_done(ech_tparser *const p, ech_tnode *const n)
     h = highest(highest(highest(highest(h, n->list), n->defaults), n->body), n->orelse);
     h = highest(highest(h, n->args), n->kwargs);
     n->height = (uint16_t)(h + 1);
+    n->is_const = computes_const(n);
+    if (n->is_const || n->kind == ECH_N_OUTPUT) {
+        allow_slice(n->a);
+        allow_slice(n->b);
+        allow_slice(n->c);
+        allow_slices(n->list);
+        allow_slices(n->args);
+        allow_slices(n->kwargs);
+    }
     if (n->height > ECH_TNODE_MAX_HEIGHT) {
         return ech_tcompile_fail(p->c, ECH_ELIMIT, n->line, n->column,
                                  "nested more than %d levels deep", ECH_TNODE_MAX_HEIGHT);
