@@ -190,7 +190,7 @@ static ech_status read_number(reader *const r, ech_tval *const ret)
     const size_t end = number_end(r, &is_float);
     if (end == r->pos) return fail(r, "a value was expected");
     char *const text = ech_arena_strdup(&r->vm->arena, (ech_str){ r->s + r->pos, end - r->pos });
-    if (text == NULL) return ech_tvm_no_memory(r->vm);
+    if (text == NULL) return ech_tvm_no_memory(r->vm, SIZE_MAX);
     r->pos = end;
     errno = 0;
     if (is_float) {

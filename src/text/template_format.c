@@ -176,7 +176,7 @@ static ech_status format_int(ech_tbuild *const out, const int64_t i, const spec 
                                                      : "0b";
     const size_t n = to_base(u, base, s->type == 'X', text);
     ech_status rc = ech_buf_append(&digits, text, n);
-    if (rc != ECH_OK) return ech_tvm_no_memory(out->vm);
+    if (rc != ECH_OK) return ech_tvm_no_memory(out->vm, SIZE_MAX);
     if (s->grouping != 0) group_digits(&digits, s->grouping, base == 10 ? 3 : 4);
     rc = emit_number(out, s, i < 0, prefix, &digits, is_data);
     ech_buf_fini(&digits);

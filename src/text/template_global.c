@@ -174,7 +174,7 @@ static ech_status g_strftime_now(ech_tvm *const vm, ech_tcall *const c, ech_tval
     ECH_TRY(ech_targ_str(vm, c->a[0], &fmt));
     ECH_TRY(current_time(vm, &tm));
     char *const f = ech_arena_strdup(&vm->arena, (ech_str){ fmt->ptr, fmt->len });
-    if (f == NULL) return ech_tvm_no_memory(vm);
+    if (f == NULL) return ech_tvm_no_memory(vm, SIZE_MAX);
     if (fmt->len > 200)
         return ech_tvm_fail(vm, ECH_ELIMIT, "a format for strftime_now of more than 200 bytes");
     const size_t n = strftime(text, sizeof text, f, &tm);

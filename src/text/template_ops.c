@@ -32,7 +32,7 @@ static ech_status repeat_count(ech_tvm *const vm, const ech_tval n, const size_t
 {
     const int64_t times = ech_tv_as_int(n);
     *ret = times < 0 ? 0 : (size_t)times;
-    if (len > 0 && *ret > (size_t)1 << 40) return ech_tvm_no_memory(vm);
+    if (len > 0 && *ret > (size_t)1 << 40) return ech_tvm_no_memory(vm, SIZE_MAX);
     return ECH_OK;
 }
 

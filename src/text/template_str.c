@@ -85,7 +85,7 @@ static ech_status reserve(ech_tbuild *const b, const size_t len)
                             b->max_len);
     }
     if (b->mem != NULL && len <= b->mem->cap - b->mem->used) return ECH_OK;
-    if (len > SIZE_MAX / 8) return ech_tvm_no_memory(b->vm);
+    if (len > SIZE_MAX / 8) return ech_tvm_no_memory(b->vm, SIZE_MAX);
     const size_t cap = have + len < 48 ? 64 : (have + len) * 2;
     ech_tmem *mem;
     ECH_TRY(ech_tvm_alloc(b->vm, 1, sizeof *mem, &mem));

@@ -30,9 +30,9 @@ ech_status ech_tvm_fail(ech_tvm *const vm, const ech_status code, const char *co
                        (long long)column, text);
 }
 
-ech_status ech_tvm_no_memory(ech_tvm *const vm)
+ech_status ech_tvm_no_memory(ech_tvm *const vm, const size_t wanted)
 {
-    if (vm->arena.limit != 0 && vm->arena.total > vm->arena.limit / 2) {
+    if (vm->arena.limit != 0 && wanted > vm->arena.limit - vm->arena.total) {
         (void)ech_tvm_fail(vm, ECH_ELIMIT, "needs more than the limit of %zu bytes of memory",
                            vm->arena.limit);
         return ECH_ELIMIT;
@@ -65,7 +65,7 @@ ech_status ech_tvm_enter(ech_tvm *const vm)
 ech_status ech_tvm_alloc(ech_tvm *const vm, const size_t n, const size_t size, void *const ret)
 {
     void *const p = ech_arena_array(&vm->arena, n, size);
-    if (p == NULL) return ech_tvm_no_memory(vm);
+    if (p == NULL) return ech_tvm_no_memory(vm, n > SIZE_MAX / size ? SIZE_MAX : n * size);
     *(void **)ret = p;
     return ECH_OK;
 }
@@ -229,7 +229,7 @@ static void index_entry(ech_tdict *const d, const size_t i)
 static ech_status dict_grow(ech_tvm *const vm, ech_tdict *const d)
 {
     if (d->n < d->cap) return ECH_OK;
-    if (d->n >= UINT32_MAX / 4) return ech_tvm_no_memory(vm);
+    if (d->n >= UINT32_MAX / 4) return ech_tvm_no_memory(vm, SIZE_MAX);
     const size_t cap = d->cap < SMALL_DICT ? SMALL_DICT : d->cap * 2;
     ech_tentry *entries;
     ECH_TRY(ech_tvm_alloc(vm, cap, sizeof *entries, &entries));

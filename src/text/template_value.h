@@ -175,8 +175,8 @@ struct ech_tvm {
 ech_status ech_tvm_fail(ech_tvm *vm, ech_status code, const char *fmt, ...) ECH_PRINTF_(3, 4);
 /* What a Python TypeError, ValueError or LookupError is here. */
 #define ech_tvm_raise(vm, ...) ((void)ech_tvm_fail(vm, ECH_EFORMAT, __VA_ARGS__), ECH_EFORMAT)
-/* Out of the rendering's memory, or of the machine's. */
-ech_status ech_tvm_no_memory(ech_tvm *vm);
+/* There were not `wanted` bytes more: by the rendering's limit, or the machine has no more. */
+ech_status ech_tvm_no_memory(ech_tvm *vm, size_t wanted);
 /* Accounts for work that is not a node: n units. ELIMIT when the steps are used up. */
 ech_status ech_tvm_charge(ech_tvm *vm, size_t n);
 /* One level deeper; every success is followed by ech_tvm_leave(). */
