@@ -12,6 +12,7 @@
 
 #include "src/base/atomic.h"
 #include "src/base/error.h"
+#include "src/base/os/shm.h"
 #include "src/chip/forward.h"
 #include "src/chip/pack.h"
 #include "src/chip/sampler_program.h"
@@ -316,6 +317,26 @@ typedef struct packing {
     uint32_t stop_at;
 } packing;
 
+/*
+ * Huge pages for the image, once it is filled (the kernel refuses empty ones): a fifth more read
+ * bandwidth in a decode step. Here and not in the parent, so that all cores do it. Advice, never a
+ * failure.
+ */
+static void make_huge(packing *const p, ech_core *const core)
+{
+    const ech_exec_tensor *const image = &p->args->tensors[p->args->n_tensors - 1];
+    const uintptr_t start = ((uintptr_t)image->ptr + ECH_HUGE_PAGE - 1) & ~(ECH_HUGE_PAGE - 1);
+    const uintptr_t end = (uintptr_t)image->ptr + image->bytes;
+    const uint64_t n = end > start ? (end - start) / ECH_HUGE_PAGE : 0;
+    bool stop = false;
+    for (uint32_t t; !stop && ech_pool_tile(core, (uint32_t)n, &t);) {
+        (void)ech_os_collapse((void *)(start + t * ECH_HUGE_PAGE), ECH_HUGE_PAGE);
+        stop = core->idx == 0 && p->args->poll != NULL &&
+               p->args->poll(p->args->poll_ctx, p->n_polls++);
+    }
+    ech_pool_barrier(core);
+}
+
 static void pack_core(void *const run, ech_core *const core)
 {
     packing *const p = run;
@@ -333,6 +354,7 @@ static void pack_core(void *const run, ech_core *const core)
         ech_pool_barrier(core);
         if (ech_load_relaxed(&p->stop_at) <= i) return; /* as in ech_forward_core() */
     }
+    make_huge(p, core);
 }
 
 static ech_status run_pack(ech_exec *const e, const char *const program,

@@ -365,7 +365,6 @@ ech_status ech_pack_run(ech_engine *e, ech_error *err)
     }
     ech_run_release(&run);
     ech_model_close_sources(e->model);
-    if (rc == ECH_OK) (void)ech_worker_region_collapse(e->worker, &e->memory.weights_region);
     return rc;
 }
 
