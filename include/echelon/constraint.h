@@ -110,9 +110,9 @@ typedef enum ech_constraint_kind {
 
 /* Where a sequence stands when it begins, as the end of the rendered prompt shows. */
 typedef enum ech_reasoning_start {
-    ECH_REASONING_NONE,     /* reasoning is over or there is none: the constraint holds at once */
-    ECH_REASONING_OPEN,     /* inside reasoning: the constraint starts after reasoning_end */
-    ECH_REASONING_OPTIONAL, /* reasoning if reasoning_begin comes first, else as NONE */
+    ECH_THINKING_NONE,     /* reasoning is over or there is none: the constraint holds at once */
+    ECH_THINKING_OPEN,     /* inside reasoning: the constraint starts after reasoning_end */
+    ECH_THINKING_OPTIONAL, /* reasoning if reasoning_begin comes first, else as NONE */
 } ech_reasoning_start;
 
 /* When a tool call may or must come. */

@@ -122,7 +122,7 @@ static ech_status build(ech_constraint *const c, const ech_constraint_spec *cons
     }
     c->reasoning = spec->reasoning;
     c->prefers_reasoning =
-        spec->reasoning == ECH_REASONING_OPTIONAL && spec->content_kind == ECH_CONSTRAINT_TEXT;
+        spec->reasoning == ECH_THINKING_OPTIONAL && spec->content_kind == ECH_CONSTRAINT_TEXT;
     c->end_len = (uint32_t)spec->reasoning_end_len;
     c->end_marker = malloc(c->end_len + (size_t)1);
     if (c->end_marker != NULL && c->end_len > 0) {
@@ -340,7 +340,7 @@ ech_status ech_constraint_state_create(ech_constraint *const c, const int64_t th
     lock(c);
     s->config = c->start;
     ech_status rc = ECH_OK;
-    if (c->reasoning == ECH_REASONING_OPEN && s->left == 0) rc = force_close(c, s, err);
+    if (c->reasoning == ECH_THINKING_OPEN && s->left == 0) rc = force_close(c, s, err);
     if (rc == ECH_OK) link_state(c, s);
     unlock(c);
     if (rc != ECH_OK) {

@@ -428,7 +428,7 @@ static ech_status with_reasoning(const composer *const c, const ech_cx answer,
     ECH_TRY(add_closers(c, after, out));
     const ech_cx reasoning = role_rule(c->g, until, ECH_ROLE_REASONING);
     out->root = ech_cx_seq2(c->g, reasoning, after);
-    if (c->spec->reasoning == ECH_REASONING_OPEN) return ECH_OK;
+    if (c->spec->reasoning == ECH_THINKING_OPEN) return ECH_OK;
     if (begin.len == 0) return fail_spec(c, "optional reasoning needs reasoning_begin");
     ech_cx opening = ECH_CX_FAIL;
     ECH_TRY(marker_expr(c, begin, &opening));
@@ -472,7 +472,7 @@ ech_status ech_compose(ech_cx_graph *const g, const ech_mask_vocab *const vocab,
     ech_cx answer = ECH_CX_FAIL;
     ECH_TRY(answer_expr(&c, &answer));
     ech_status rc = ECH_OK;
-    if (spec->reasoning == ECH_REASONING_NONE)
+    if (spec->reasoning == ECH_THINKING_NONE)
         out.root = answer;
     else
         rc = with_reasoning(&c, answer, &out);
