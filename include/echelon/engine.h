@@ -218,6 +218,10 @@ ECH_API void ech_engine_sampling_default(const ech_engine *engine, ech_sampling 
 
 /* ---- submitting ----------------------------------------------------------------------------- */
 
+struct ech_constraint;     /* echelon/constraint.h */
+struct ech_mask_vocab;     /* echelon/constraint.h */
+struct ech_parser_options; /* echelon/parser.h */
+
 /** One prompt: ids, or a text that the engine tokenises. An empty prompt is refused (EINVAL). */
 typedef struct ech_prompt {
     const int32_t *ids; /* [n_ids]; NULL: text counts */
@@ -274,7 +278,19 @@ typedef struct ech_request_options {
     const char *tenant;      /* NULL or whose share it runs on; tenants share fairly by weight */
     uint32_t tenant_weight;  /* default 1 */
     const char *cache_salt;  /* NULL, or prompts are reused among requests of one salt only */
-    const ech_constraint_hook *constraint; /* NULL: none */
+    /*
+     * A compiled constraint that the ids must satisfy, NULL for none; made for the vocabulary of
+     * ech_engine_mask_vocab(). The request takes a reference. With it, or alone (a constraint of
+     * kind TEXT), a bound of reasoning tokens; -1, the default: none.
+     */
+    struct ech_constraint *constraint;
+    int64_t thinking_budget;
+    const ech_constraint_hook *hook; /* the same by the caller's own code; not with constraint */
+    /*
+     * How reasoning and tool calls are told from content; NULL: everything is content. Its stop
+     * strings and marker_id are the engine's own. param_ctx must live as the hook must.
+     */
+    const struct ech_parser_options *parser;
     /** Called when an event was added to a stream that had none unread. NULL allowed. */
     void (*notify)(void *ctx);
     void *notify_ctx;
@@ -309,6 +325,13 @@ ECH_API void ech_request_close(ech_request **request);
 /** Number of the request, unique in this engine, from 1. */
 ECH_API uint64_t ech_request_id(const ech_request *request);
 
+/*
+ * The vocabulary to compile constraints for, made at the first call (about 50 ms for 150 000 ids).
+ * Ownership: one reference, to be given back with ech_mask_vocab_unref(). Any thread.
+ */
+ECH_API ech_status ech_engine_mask_vocab(ech_engine *engine, struct ech_mask_vocab **ret_vocab,
+                                         ech_error *err);
+
 /* ---- events --------------------------------------------------------------------------------- */
 
 /*
@@ -325,7 +348,8 @@ typedef enum ech_event_kind {
     ECH_EVENT_TOKEN = 5,        /* an id was drawn, end-of-sequence ids included */
     ECH_EVENT_TEXT = 6,         /* text that is final: whole characters, beyond any stop string */
     ECH_EVENT_FINISH = 7,       /* the choice ended: finish, usage, error */
-    ECH_EVENT_DONE = 8, /* the request ended: usage summed, its first error; the last event */
+    ECH_EVENT_DONE = 8,     /* the request ended: usage summed, its first error; the last event */
+    ECH_EVENT_TOOL_END = 9, /* call_index is over; call_complete: its arguments are JSON */
 } ech_event_kind;
 
 /** Why a choice ended. */
@@ -359,6 +383,7 @@ typedef struct ech_usage {
     uint32_t prompt_tokens;     /* of a request: each prompt once */
     uint32_t cached_tokens;     /* of these, reused from earlier requests */
     uint32_t completion_tokens; /* every drawn id, the end-of-sequence id included */
+    uint32_t reasoning_tokens;  /* of these, inside reasoning */
     uint32_t preemptions;       /* how often it was put back to the queue for want of pages */
     int64_t queued_ns;          /* when it was submitted */
     int64_t started_ns;         /* when its first step was submitted; 0: never */
@@ -383,8 +408,13 @@ typedef struct ech_event {
     size_t n_top;
     ech_channel channel; /* TEXT */
     uint32_t call_index; /* TEXT of a tool call */
-    const char *text;    /* TEXT: [text_len] whole UTF-8 characters; bytes that are none have
-                            become U+FFFD */
+    bool call_complete;  /* TOOL_END */
+    uint32_t n_calls;    /* FINISH: calls that ended complete */
+    const char *call_id; /* TEXT of a tool's name: [call_id_len] the model's own id of the
+                            call, or empty */
+    size_t call_id_len;
+    const char *text; /* TEXT: [text_len] whole UTF-8 characters; bytes that are none have
+                         become U+FFFD */
     size_t text_len;
     ech_finish finish; /* FINISH */
     const char *stop;  /* FINISH by a stop string: that string, zero-terminated; else NULL */

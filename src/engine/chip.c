@@ -7,8 +7,8 @@
  *     deaths in a row   what is done
  *     1                 the step is repeated
  *     2                 its answers run alone, one after the other, until each has committed a step
- *     while alone       the answer whose step it was fails, the others go on
- *     chip_deaths       the step's answers fail
+ *     chip_deaths       the step's answers fail: by then only the one that was running alone, and
+ *                       the others go on
  *
  * A committed step sets the count to 0. Runs on the engine's thread.
  */
@@ -27,6 +27,7 @@ static void settle(ech_engine *e)
     for (uint32_t i = 0; i < 2; i++) {
         ech_step *const step = &e->steps[i];
         if (step->run == NULL) continue;
+        ech_run_cancel(step->run); /* a gate that nobody will open must not keep it */
         (void)ech_run_wait(step->run, ECH_FOREVER, NULL);
         ech_run_release(&step->run);
     }
@@ -116,15 +117,11 @@ static void count_death(ech_engine *e, const ech_step_plan *plan, const ech_erro
     ech_error why = { .code = ECH_OK };
     e->deaths_in_a_row++;
     ech_log(ECH_LOG_WARN, "a chip was lost (%u in a row): %s", e->deaths_in_a_row, err->text);
-    if (e->sched.only != NULL) {
-        (void)ech_fail(&why, ECH_ELOST, "a step of this request alone ended the chip: %.300s",
-                       err->text);
-        fail_step(e, plan, &why);
-        e->deaths_in_a_row = 0;
-    } else if (e->deaths_in_a_row >= e->options.chip_deaths) {
-        (void)ech_fail(&why, ECH_ELOST,
-                       "%u chips in a row were lost in this request's step: %.300s",
-                       e->deaths_in_a_row, err->text);
+    if (e->deaths_in_a_row >= e->options.chip_deaths) {
+        (void)ech_fail(
+            &why, ECH_ELOST, "%u chips in a row were lost in %s: %.300s", e->deaths_in_a_row,
+            e->sched.only != NULL ? "a step of this request, at last alone" : "this request's step",
+            err->text);
         fail_step(e, plan, &why);
         e->deaths_in_a_row = 0;
     } else if (e->deaths_in_a_row >= ALONE_AFTER) {

@@ -76,6 +76,18 @@ void ech_engine_sampling_default(const ech_engine *e, ech_sampling *s)
     if (d->has_do_sample && !d->do_sample) s->temperature = 0;
 }
 
+ech_status ech_engine_mask_vocab(ech_engine *e, struct ech_mask_vocab **ret_vocab, ech_error *err)
+{
+    ech_status rc = ECH_OK;
+    (void)pthread_mutex_lock(&e->vocab_lock); /* held for 50 ms once; nobody else needs it */
+    if (e->mask_vocab == NULL)
+        rc = ech_mask_vocab_from_tokenizer(e->tokenizer, e->limits.eos_ids, e->limits.n_eos_ids,
+                                           &e->mask_vocab, err);
+    if (rc == ECH_OK) *ret_vocab = ech_mask_vocab_ref(e->mask_vocab);
+    (void)pthread_mutex_unlock(&e->vocab_lock);
+    return rc;
+}
+
 ech_status ech_engine_submit(ech_engine *e, const ech_request_options *options,
                              ech_request **ret_request, ech_error *err)
 {

@@ -66,6 +66,9 @@ struct ech_engine {
     ech_engine_state state;
     ech_error failure;
     bool is_closing;
+
+    pthread_mutex_t vocab_lock;   // guards the next
+    ech_mask_vocab *mask_vocab;   // made at the first call for it
     ech_engine_counters counters; // gauges are filled in by counters_get
 };
 

@@ -18,8 +18,9 @@ typedef struct record {
     uint32_t bytes; /* of the whole record */
     uint32_t text_len;
     uint32_t n_top;
+    uint32_t call_id_len;
     uint8_t has_usage, has_error;
-    uint8_t reserved[2];
+    uint8_t reserved[6];
 } record;
 
 static size_t padded(size_t n)
@@ -53,13 +54,14 @@ ech_status ech_event_queue_push(ech_event_queue *q, const ech_event *ev)
     const record head = {
         .text_len = (uint32_t)ev->text_len,
         .n_top = (uint32_t)ev->n_top,
+        .call_id_len = (uint32_t)ev->call_id_len,
         .has_usage = kind_has_usage(ev->kind),
         .has_error = ev->error.code != ECH_OK,
     };
-    const size_t bytes = padded(sizeof head) + padded(CORE_BYTES) +
-                         (head.has_usage ? padded(sizeof ev->usage) : 0) +
-                         (head.has_error ? padded(sizeof ev->error) : 0) +
-                         padded(ev->n_top * sizeof *ev->top) + padded(ev->text_len);
+    const size_t bytes =
+        padded(sizeof head) + padded(CORE_BYTES) + (head.has_usage ? padded(sizeof ev->usage) : 0) +
+        (head.has_error ? padded(sizeof ev->error) : 0) + padded(ev->n_top * sizeof *ev->top) +
+        padded(ev->call_id_len) + padded(ev->text_len);
     ECH_TRY(ech_buf_reserve(&q->back, bytes));
     char *at = q->back.data + q->back.len;
     record *const placed = (record *)(void *)at;
@@ -68,6 +70,7 @@ ech_status ech_event_queue_push(ech_event_queue *q, const ech_event *ev)
     if (head.has_usage) put(&at, &ev->usage, sizeof ev->usage);
     if (head.has_error) put(&at, &ev->error, sizeof ev->error);
     put(&at, ev->top, ev->n_top * sizeof *ev->top);
+    put(&at, ev->call_id, ev->call_id_len);
     put(&at, ev->text, ev->text_len);
     placed->bytes = (uint32_t)bytes;
     q->back.len += bytes;
@@ -102,6 +105,7 @@ bool ech_event_queue_pop(ech_event_queue *q, ech_event *ret_ev)
     ret_ev->top =
         head->n_top > 0 ? (const void *)take(&at, head->n_top * sizeof *ret_ev->top) : NULL;
     ret_ev->n_top = head->n_top;
+    ret_ev->call_id = head->call_id_len > 0 ? take(&at, head->call_id_len) : NULL;
     ret_ev->text = head->text_len > 0 ? at : NULL;
     ret_ev->text_len = head->text_len;
     q->front_pos += head->bytes;

@@ -6,6 +6,8 @@
  * Invariant: a request is in e->live until each of its answers has had its FINISH, then in
  * e->ending until no step in flight names its answers, then it is let go.
  */
+#include <stdlib.h>
+
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
 #include "src/base/error.h"
@@ -47,6 +49,7 @@ static void add_usage(ech_usage *sum, const ech_answer *a, bool counts_prompt)
         sum->prompt_tokens += u->prompt_tokens;
         sum->cached_tokens += u->cached_tokens;
     }
+    sum->reasoning_tokens += u->reasoning_tokens;
     sum->completion_tokens += u->completion_tokens;
     sum->preemptions += u->preemptions;
     sum->queued_ns = u->queued_ns;
@@ -85,13 +88,56 @@ static void count_finish(ech_engine *e, const ech_answer *a, ech_finish why)
     if (a->usage.started_ns == 0) ech_inbox_started(e->inbox, 1, a->seq.n_prompt);
 }
 
-static void tell_text(ech_answer *a, ech_str text)
+static void tell_parsed(ech_answer *a, const ech_parser_event *pe)
 {
-    if (text.len == 0) return;
-    ech_event ev = {
-        .kind = ECH_EVENT_TEXT, .choice = a->index, .text = text.ptr, .text_len = text.len
+    static const ech_channel CHANNELS[] = {
+        [ECH_PARSER_TEXT] = ECH_CHANNEL_CONTENT,
+        [ECH_PARSER_REASONING] = ECH_CHANNEL_REASONING,
+        [ECH_PARSER_TOOL_START] = ECH_CHANNEL_TOOL_NAME,
+        [ECH_PARSER_TOOL_ARGS] = ECH_CHANNEL_TOOL_ARGS,
     };
+    ech_event ev = { .kind = ECH_EVENT_TEXT, .choice = a->index, .call_index = pe->index };
+    if (pe->kind == ECH_PARSER_TOOL_END) {
+        ev.kind = ECH_EVENT_TOOL_END;
+        ev.call_complete = pe->complete;
+    } else {
+        ev.channel = CHANNELS[pe->kind];
+        ev.text = pe->text;
+        ev.text_len = pe->text_len;
+        ev.call_id = pe->call_id;
+        ev.call_id_len = pe->call_id_len;
+    }
     ech_request_event(a->request, &ev);
+}
+
+/* Tells what the parser's last call gave. The stop string that came, else NULL. */
+static const char *tell_events(ech_answer *a)
+{
+    size_t n;
+    const char *stop = NULL;
+    const ech_parser_event *const events = ech_parser_events(a->parser, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (events[i].kind == ECH_PARSER_STOP)
+            stop = a->request->stop[events[i].index];
+        else
+            tell_parsed(a, &events[i]);
+    }
+    return stop;
+}
+
+/* What was held back comes out; a last character may complete a stop string. */
+static void finish_parser(ech_answer *a, ech_event *finish)
+{
+    const bool had_stopped = ech_parser_stopped(a->parser);
+    if (ech_parser_finish(a->parser, &finish->error) != ECH_OK) finish->finish = ECH_FINISH_ERROR;
+    const char *const stop = had_stopped ? NULL : tell_events(a);
+    if (stop != NULL && finish->finish == ECH_FINISH_LENGTH) {
+        finish->finish = ECH_FINISH_STOP;
+        finish->stop = stop;
+    }
+    finish->n_calls = ech_parser_complete_calls(a->parser);
+    a->usage.reasoning_tokens = (uint32_t)ech_parser_reasoning_tokens(a->parser);
+    ech_parser_destroy(&a->parser);
 }
 
 void ech_live_finish(ech_engine *e, ech_answer *a, ech_finish why, const char *stop,
@@ -101,19 +147,10 @@ void ech_live_finish(ech_engine *e, ech_answer *a, ech_finish why, const char *s
     if (a->has_finished) return;
     a->has_finished = true;
     e->n_suspects -= a->is_suspect;
-    ech_str rest = { NULL, 0 };
     ech_event ev = { .kind = ECH_EVENT_FINISH, .choice = a->index, .finish = why, .stop = stop };
     if (why == ECH_FINISH_ERROR) ev.error = *err;
-    if (a->output.detok != NULL && ech_output_finish(&a->output, &rest, &ev.error) != ECH_OK)
-        ev.finish = ECH_FINISH_ERROR;
-    if (a->output.stopped != NULL && ev.finish == ECH_FINISH_LENGTH) {
-        /* The last bytes that were held back for a character completed it. */
-        ev.finish = ECH_FINISH_STOP;
-        ev.stop = a->output.stopped;
-    }
-    tell_text(a, rest);
-    if (a->constraint != NULL) r->hook->close(a->constraint);
-    a->constraint = NULL;
+    finish_parser(a, &ev);
+    ech_guide_close(&a->guide);
     a->usage.finished_ns = ech_now_ns();
     a->usage.preemptions = a->seq.n_preempted;
     (void)ech_sched_end(&e->sched, &a->seq);
@@ -214,28 +251,27 @@ static void tell_first_prompt_id(ech_answer *a)
     a->n_scored = 1;
 }
 
+/* The prompt's own text, before the answer's. */
+static ech_status tell_echo(const ech_engine *e, ech_answer *a, ech_error *err)
+{
+    char *text;
+    ech_event ev = { .kind = ECH_EVENT_TEXT, .choice = a->index };
+    ECH_TRY(ech_tokenizer_decode(e->tokenizer, a->seq.ids, a->seq.n_prompt,
+                                 a->request->skip_special ? ECH_DECODE_SKIP_SPECIAL : 0, &text,
+                                 &ev.text_len, err));
+    ev.text = text;
+    if (ev.text_len > 0) ech_request_event(a->request, &ev);
+    free(text);
+    return ECH_OK;
+}
+
 /* At the first admission: the events and states that an answer begins with. */
 static ech_status begin(ech_engine *e, ech_answer *a, ech_error *err)
 {
     ech_request *const r = a->request;
-    const ech_seq *const seq = &a->seq;
-    const ech_output_options oo = {
-        .tokenizer = e->tokenizer,
-        .prompt_ids = r->echo ? NULL : seq->ids,
-        .n_prompt = r->echo ? 0 : seq->n_prompt,
-        .skip_special = r->skip_special,
-        .stop = r->stop,
-        .n_stop = r->n_stop,
-        .include_stop = r->include_stop,
-    };
-    ECH_TRY(ech_output_init(&a->output, &oo, err));
-    if (r->hook != NULL) ECH_TRY(r->hook->open(r->hook->self, &a->constraint, err));
-    if (r->echo) {
-        ech_str text;
-        ECH_TRY(ech_output_echo(&a->output, seq->ids, seq->n_prompt, &text, err));
-        tell_text(a, text);
-    }
-    if (seq->n_scores > 0) tell_first_prompt_id(a);
+    ECH_TRY(ech_guide_open(&a->guide, r->constraint, r->thinking_budget, r->hook, err));
+    if (r->echo) ECH_TRY(tell_echo(e, a, err));
+    if (a->seq.n_scores > 0) tell_first_prompt_id(a);
     return ECH_OK;
 }
 
@@ -297,6 +333,15 @@ static bool ends_answer(const ech_request *r, int32_t id)
     return false;
 }
 
+/* A special token that isn't shown still reaches the parser: it may be a marker. */
+static ech_status parse_id(const ech_engine *e, ech_answer *a, int32_t id, ech_error *err)
+{
+    size_t len;
+    const char *const bytes = ech_tokenizer_token_bytes(e->tokenizer, id, &len);
+    if (a->request->skip_special && ech_tokenizer_is_special(e->tokenizer, id)) len = 0;
+    return ech_parser_feed(a->parser, id, bytes, len, err);
+}
+
 static ech_status take_id(ech_engine *e, ech_answer *a, const ech_sample_out *out, ech_error *err)
 {
     ech_request *const r = a->request;
@@ -311,17 +356,14 @@ static ech_status take_id(ech_engine *e, ech_answer *a, const ech_sample_out *ou
         ech_live_finish(e, a, ECH_FINISH_STOP, NULL, NULL);
         return ECH_OK;
     }
-    bool has_ended = false;
-    if (a->constraint != NULL) ECH_TRY(r->hook->accept(a->constraint, id, &has_ended, err));
-    ech_str text;
-    ECH_TRY(ech_output_push(&a->output, id, &text, err));
-    tell_text(a, text);
-    if (a->output.stopped != NULL)
-        ech_live_finish(e, a, ECH_FINISH_STOP, a->output.stopped, NULL);
+    bool has_ended;
+    ECH_TRY(ech_guide_accept(&a->guide, id, &has_ended, err));
+    ECH_TRY(parse_id(e, a, id, err));
+    const char *const stop = tell_events(a);
+    if (stop != NULL || has_ended) /* nothing but an end of sequence could follow */
+        ech_live_finish(e, a, ECH_FINISH_STOP, stop, NULL);
     else if (a->seq.n_ids == a->seq.max_ids)
         ech_live_finish(e, a, ECH_FINISH_LENGTH, NULL, NULL);
-    else if (has_ended && r->n_stop_ids == 0)
-        ech_live_finish(e, a, ECH_FINISH_STOP, NULL, NULL); /* nothing could end it otherwise */
     return ECH_OK;
 }
 

@@ -174,6 +174,17 @@ static void publish(ech_engine *e)
     (void)pthread_mutex_unlock(&e->lock);
 }
 
+/* The step behind the one that was read may wait for masks. */
+static void open_gate(ech_engine *e)
+{
+    ech_step *const next = &e->steps[e->n_done & 1];
+    ech_error err = { .code = ECH_OK };
+    ech_answer *failed = NULL;
+    if (ech_engine_in_flight(e) == 0 || !next->has_gate) return;
+    while (ech_step_open_gate(next, &e->memory, e->worker, &failed, &err) != ECH_OK)
+        ech_live_finish(e, failed, ECH_FINISH_ERROR, NULL, &err);
+}
+
 static void complete_step(ech_engine *e)
 {
     ech_step *const step = &e->steps[e->n_done & 1];
@@ -192,6 +203,7 @@ static void complete_step(ech_engine *e)
                      step->plan.n_rows - step->plan.n_decode_rows, now - began);
     ech_sched_committed(&e->sched, &step->plan);
     ech_live_read(e, step);
+    open_gate(e);
     ech_chip_worked(e, step);
     count_step(e, step, now - began);
     ech_live_reap(e);

@@ -315,6 +315,7 @@ ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *op
     ech_engine *e = calloc(1, sizeof *e);
     if (e == NULL) return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
     (void)pthread_mutex_init(&e->lock, NULL);
+    (void)pthread_mutex_init(&e->vocab_lock, NULL);
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -387,6 +388,9 @@ void ech_engine_close(ech_engine **engine)
     if (engine == NULL || (e = *engine) == NULL) return;
     *engine = NULL;
     stop_thread(e);
+    if (e->worker != NULL && e->trace_path != NULL && e->thread_runs &&
+        ech_worker_trace_write(e->worker, e->trace_path, &err) != ECH_OK)
+        ech_log(ECH_LOG_ERROR, "writing the trace: %s", err.text);
     if (e->worker != NULL && ech_worker_close(&e->worker, &err) != ECH_OK)
         ech_log(ECH_LOG_ERROR, "closing the worker: %s", err.text);
     if (e->sched.kv != NULL) ech_sched_fini(&e->sched);
@@ -397,6 +401,8 @@ void ech_engine_close(ech_engine **engine)
     ech_inbox_unref(&e->inbox);
     free(e->plan_text);
     free(e->trace_path);
+    ech_mask_vocab_unref(&e->mask_vocab);
+    (void)pthread_mutex_destroy(&e->vocab_lock);
     (void)pthread_mutex_destroy(&e->lock);
     (void)pthread_cond_destroy(&e->changed);
     free(e);

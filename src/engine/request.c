@@ -21,11 +21,12 @@ void ech_request_ref(ech_request *r)
 static void free_request(ech_request *r)
 {
     for (uint32_t i = 0; r->answers != NULL && i < r->n_answers; i++) {
-        ech_output_fini(&r->answers[i].output);
+        ech_parser_destroy(&r->answers[i].parser);
         free(r->answers[i].seq.ids);
         free(r->answers[i].seq.pages);
     }
     free(r->answers);
+    ech_constraint_unref(&r->constraint);
     ech_event_queue_fini(&r->events);
     ech_arena_fini(&r->arena);
     (void)pthread_mutex_destroy(&r->lock);

@@ -13,12 +13,13 @@
 
 #include <pthread.h>
 
+#include "echelon/parser.h"
 #include "echelon/tokenizer.h"
 #include "src/base/arena.h"
 #include "src/chip/sampler.h"
 #include "src/engine/events.h"
+#include "src/engine/guide.h"
 #include "src/engine/inbox.h"
-#include "src/engine/output.h"
 #include "src/engine/sched.h"
 
 typedef struct ech_answer ech_answer;
@@ -28,16 +29,14 @@ struct ech_answer {
     ech_request *request;
     uint32_t index; /* choice, prompt-major */
     uint64_t seed;
-    ech_output output;
+    ech_parser *parser;  // NULL once it has finished
     ech_sampler_row row; /* what doesn't change while it has its slot */
-    void *constraint;    /* the hook's state, NULL: none */
-    bool constraint_ended;
+    ech_guide guide;
     bool has_finished;
     float mu;           /* mirostat's, of the committed ids */
     uint32_t n_scored;  /* prompt ids whose log-probability was given out */
     uint32_t n_history; /* ids in its slot's history */
     int64_t last_token_ns;
-    uint32_t deaths; /* chips that died in a step that held this answer alone */
     bool is_suspect; /* was in a step that killed a chip twice */
     ech_usage usage;
 };
@@ -57,7 +56,9 @@ struct ech_request {
     const int32_t *stop_ids; // [n_stop_ids] the model's end-of-sequence ids and the caller's
     size_t n_stop_ids;
     int32_t logprobs, prompt_logprobs; // -1: none
-    bool include_stop, skip_special, echo, scores_only;
+    bool skip_special, echo, scores_only;
+    ech_constraint *constraint; // a reference, or NULL
+    int64_t thinking_budget;
     int64_t deadline_ns;
     const char *tenant, *cache_salt;
     uint32_t tenant_weight;

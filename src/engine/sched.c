@@ -324,7 +324,7 @@ static bool is_planned(const ech_step_plan *plan, const ech_seq *seq)
 /* Rows that a sequence has ready. */
 static uint32_t ready_rows(const ech_sched *s, const ech_seq *seq)
 {
-    if (seq->is_paused || (seq->needs_host && seq->n_pending > 0)) return 0;
+    if (seq->is_paused) return 0;
     if (s->only != NULL && s->only != seq) return 0;
     const uint32_t end = ech_seq_end_of_rows(seq);
     return end > seq->n_sent ? end - seq->n_sent : 0;

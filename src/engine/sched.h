@@ -56,7 +56,6 @@ struct ech_seq {
     uint32_t tenant;   // of ech_sched_tenant_acquire
     int64_t queued_ns;
     uint32_t n_scores;     // 0, or n_prompt: log-probabilities of prompt ids are wanted, see plan
-    bool needs_host;       // its next row can't be prepared before its last id is known
     bool no_reuse;         // takes nothing from the prefix tree
     const ech_seq *leader; // NULL, or the same prompt's first choice, to be awaited for its pages
 

@@ -103,17 +103,55 @@ static void write_draw_row(const ech_step *step, const ech_memory *m, const ech_
     }
 }
 
-static ech_status write_mask(ech_step *step, const ech_memory *m, const ech_draw *d,
-                             ech_sampler_row *row, ech_error *err)
+static uint32_t *mask_of(const ech_step *step, const ech_memory *m, const ech_seq *seq,
+                         uint32_t *ret_row)
 {
-    if (d->answer->constraint == NULL) return ECH_OK;
-    const uint32_t words = ECH_MASK_WORDS(m->shape.vocab);
-    const uint32_t mask_row = step->parity * ECH_SCHED_MAX_RUNNING + d->answer->seq.slot;
+    *ret_row = step->parity * ECH_SCHED_MAX_RUNNING + seq->slot;
+    return (uint32_t *)(void *)m->masks.ptr + (uint64_t)*ret_row * ECH_MASK_WORDS(m->shape.vocab);
+}
+
+/* Its mask now, or later where the id before it is still being drawn. */
+static ech_status write_mask(ech_step *step, const ech_memory *m, ech_draw *d, ech_sampler_row *row,
+                             ech_error *err)
+{
+    ech_answer *const a = d->answer;
+    if (!ech_guide_is_open(&a->guide)) return ECH_OK;
+    uint32_t mask_row;
+    uint32_t *const words = mask_of(step, m, &a->seq, &mask_row);
     row->mask_row = (int32_t)mask_row;
-    step->has_masks = true;
-    return d->answer->request->hook->mask(
-        d->answer->constraint, (uint32_t *)(void *)m->masks.ptr + (uint64_t)mask_row * words, words,
-        err);
+    d->awaits_mask = d->pos > a->seq.n_ids;
+    step->has_gate = step->has_gate || d->awaits_mask;
+    if (d->awaits_mask) return ECH_OK;
+    return ech_guide_mask(&a->guide, words, ECH_MASK_WORDS(m->shape.vocab), err);
+}
+
+/* One awaited mask. An answer that has ended draws what it likes: nothing of it is seen. */
+static ech_status write_awaited(ech_step *step, const ech_memory *m, ech_draw *d, ech_error *err)
+{
+    const uint32_t n_words = ECH_MASK_WORDS(m->shape.vocab);
+    uint32_t mask_row;
+    uint32_t *const words = mask_of(step, m, &d->answer->seq, &mask_row);
+    d->awaits_mask = false;
+    ech_status rc = ECH_OK;
+    if (!d->answer->has_finished) rc = ech_guide_mask(&d->answer->guide, words, n_words, err);
+    if (d->answer->has_finished || rc != ECH_OK) memset(words, 0xff, n_words * sizeof *words);
+    return rc;
+}
+
+ech_status ech_step_open_gate(ech_step *step, const ech_memory *m, ech_worker *w,
+                              ech_answer **ret_failed, ech_error *err)
+{
+    for (uint32_t i = 0; i < step->n_draws; i++) {
+        ech_draw *const d = &step->draws[i];
+        if (!d->awaits_mask) continue;
+        const ech_status rc = write_awaited(step, m, d, err);
+        if (rc == ECH_OK) continue;
+        *ret_failed = d->answer;
+        return rc;
+    }
+    ech_gate_open(w, step->gate);
+    step->has_gate = false;
+    return ECH_OK;
 }
 
 static ech_status write_sampler_rows(ech_step *step, const ech_memory *m, ech_answer **ret_failed,
@@ -122,7 +160,7 @@ static ech_status write_sampler_rows(ech_step *step, const ech_memory *m, ech_an
     ech_sampler_row *const rows =
         (ech_sampler_row *)(void *)m->srows.ptr + step->parity * ECH_STEP_MAX_LOGITS;
     for (uint32_t i = 0; i < step->n_draws; i++) {
-        const ech_draw *const d = &step->draws[i];
+        ech_draw *const d = &step->draws[i];
         if (d->is_score) {
             write_score_row(d, i, &rows[i]);
             continue;
@@ -165,7 +203,7 @@ ech_status ech_step_build(ech_step *step, const ech_memory *m, ech_answer **ret_
     ech_row *const rows = (ech_row *)(void *)m->rows.ptr + step->parity * m->shape.max_rows;
     uint32_t n = 0;
     step->n_draws = 0;
-    step->has_masks = false;
+    step->has_gate = false;
     for (uint32_t i = 0; i < step->plan.n_items; i++)
         n += write_item(step, m, &step->plan.items[i], rows + n);
     ECH_ASSERT(n == step->plan.n_rows && step->n_draws == step->plan.n_logits);
@@ -175,7 +213,7 @@ ech_status ech_step_build(ech_step *step, const ech_memory *m, ech_answer **ret_
 /* ---- the graph ---- */
 
 typedef struct graph {
-    const ech_step *step;
+    ech_step *step;
     const ech_memory *m;
     const ech_programs *programs;
     ech_args *args;
@@ -229,6 +267,10 @@ static ech_status submit_sample(const graph *g, ech_orch *orch, ech_error *err)
         ECH_OUT_STRIDE);
     ech_args_add_scalar(args, n);
     ech_args_add_scalar(args, ECH_OUT_STRIDE);
+    if (g->step->has_gate) {
+        ECH_TRY(ech_gate_create(orch, &g->step->gate, err));
+        ech_args_add_gate(args, g->step->gate);
+    }
     return ech_submit_next_level(orch, &g->programs->sample, args, NULL, 0, err);
 }
 

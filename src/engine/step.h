@@ -18,8 +18,9 @@
 /* What a row of the sampler stands for. */
 typedef struct ech_draw {
     ech_answer *answer;
-    bool is_score; /* of the prompt id at pos; else the id at pos is drawn */
-    uint32_t pos;  /* of the id */
+    bool awaits_mask; /* its mask can be written when the id before it is known */
+    bool is_score;    /* of the prompt id at pos; else the id at pos is drawn */
+    uint32_t pos;     /* of the id */
 } ech_draw;
 
 typedef struct ech_step {
@@ -27,7 +28,8 @@ typedef struct ech_step {
     uint32_t parity;
     ech_draw draws[ECH_STEP_MAX_LOGITS]; // [n_draws] in the order of the sampler's rows
     uint32_t n_draws;
-    bool has_masks;
+    bool has_gate; // `sample` waits until the masks that were missing are written
+    ech_gate gate;
     ech_run *run; // NULL: not in flight
     int64_t sent_ns;
 } ech_step;
@@ -49,6 +51,13 @@ ech_status ech_step_build(ech_step *step, const ech_memory *m, ech_answer **ret_
 /* Submits it. args is scratch. On success step->run is in flight. */
 ech_status ech_step_send(ech_step *step, const ech_memory *m, const ech_programs *programs,
                          ech_worker *w, ech_args *args, ech_error *err);
+/*
+ * Writes the masks that a step in flight waits for, now that the step before it was read, and opens
+ * its gate. An answer whose hook fails goes to *ret_failed, with its error, and the call is to be
+ * repeated; it draws without a mask, and nothing of that is seen.
+ */
+ech_status ech_step_open_gate(ech_step *step, const ech_memory *m, ech_worker *w,
+                              ech_answer **ret_failed, ech_error *err);
 /* The record of draw i of a step that is complete. Input from another process: checked. */
 const ech_sample_out *ech_step_record(const ech_step *step, const ech_memory *m, uint32_t i);
 

@@ -11,7 +11,7 @@
 #include "src/engine/sampling.h"
 #include "src/engine/sched_int.h"
 
-enum { MAX_PROMPTS = 4096, MAX_N = 128, MAX_STOP = 64, MAX_STOP_BYTES = 4096, MAX_LOGPROBS = 20 };
+enum { MAX_PROMPTS = 4096, MAX_N = 128, MAX_LOGPROBS = 20 };
 
 void ech_request_options_default(ech_request_options *o)
 {
@@ -25,6 +25,7 @@ void ech_request_options_default(ech_request_options *o)
         .logprobs = -1,
         .prompt_logprobs = -1,
         .tenant_weight = 1,
+        .thinking_budget = -1,
     };
     ech_sampling_default(&o->sampling);
 }
@@ -60,6 +61,11 @@ static ech_status check_counts(const ech_request_options *o, const ech_request_l
     if (o->min_tokens > o->max_tokens)
         return ech_fail(err, ECH_EINVAL, "min_tokens is %u, more than max_tokens, %u",
                         o->min_tokens, o->max_tokens);
+    if (o->constraint != NULL && o->hook != NULL)
+        return ech_fail(err, ECH_EINVAL, "both constraint and hook are given, one is possible");
+    if (o->thinking_budget < -1)
+        return ech_fail(err, ECH_EINVAL, "thinking_budget is %lld, must be at least 0, or -1",
+                        (long long)o->thinking_budget);
     if (o->tenant_weight < 1 || o->tenant_weight > 1000000)
         return ech_fail(err, ECH_EINVAL, "tenant_weight is %u, must be 1 to 1000000",
                         o->tenant_weight);
@@ -69,15 +75,8 @@ static ech_status check_counts(const ech_request_options *o, const ech_request_l
 static ech_status check_stop(const ech_request_options *o, const ech_request_limits *limits,
                              ech_error *err)
 {
-    if (o->n_stop > MAX_STOP)
-        return ech_fail(err, ECH_EINVAL, "stop has %zu strings, at most %d are taken", o->n_stop,
-                        MAX_STOP);
-    for (size_t i = 0; i < o->n_stop; i++) {
-        const size_t len = o->stop[i] != NULL ? strlen(o->stop[i]) : 0;
-        if (len == 0 || len > MAX_STOP_BYTES)
-            return ech_fail(err, ECH_EINVAL, "stop[%zu] has %zu bytes, must have 1 to %d", i, len,
-                            MAX_STOP_BYTES);
-    }
+    for (size_t i = 0; i < o->n_stop; i++)
+        if (o->stop[i] == NULL) return ech_fail(err, ECH_EINVAL, "stop[%zu] is no string", i);
     for (size_t i = 0; i < o->n_stop_ids; i++)
         if (o->stop_ids[i] < 0 || (uint32_t)o->stop_ids[i] >= limits->vocab)
             return ech_fail(err, ECH_EINVAL, "stop_ids has the id %d, ids are 0 to %u",
@@ -125,13 +124,14 @@ static ech_status copy_options(ech_request *r, const ech_request_options *o,
     r->min_tokens = o->min_tokens;
     r->logprobs = o->logprobs;
     r->prompt_logprobs = o->prompt_logprobs;
-    r->include_stop = o->include_stop;
+    r->thinking_budget = o->thinking_budget;
     r->skip_special = o->skip_special;
     r->echo = o->echo;
     r->scores_only = o->max_tokens == 0;
     r->deadline_ns = o->deadline_ns;
     r->tenant_weight = o->tenant_weight;
-    r->hook = o->constraint;
+    r->hook = o->hook;
+    if (o->constraint != NULL) r->constraint = ech_constraint_ref(o->constraint);
     r->notify = o->notify;
     r->notify_ctx = o->notify_ctx;
     ECH_TRY(ech_sampling_copy(&r->sampling, &o->sampling, &r->arena));
@@ -183,8 +183,27 @@ static ech_status fit(const ech_ids *ids, size_t number, const ech_request_optio
     return ECH_OK;
 }
 
+/* An added token's id by its text. The tokenizer outlives every parser's making. */
+static int32_t marker_id(void *ctx, const char *text, size_t len)
+{
+    return ech_tokenizer_find_added(ctx, text, len);
+}
+
+static ech_status make_parser(ech_answer *a, const ech_request_limits *limits,
+                              const ech_request_options *o, ech_error *err)
+{
+    ech_parser_options po = o->parser != NULL ? *o->parser : ech_parser_options_default();
+    po.stops = o->stop;
+    po.n_stops = o->n_stop;
+    po.include_stop = o->include_stop;
+    po.marker_id = marker_id;
+    po.marker_ctx = (void *)(uintptr_t)limits->tokenizer;
+    return ech_parser_create(&a->parser, &po, err);
+}
+
 static ech_status make_answer(ech_request *r, ech_answer *a, const ech_ids *prompt,
-                              uint32_t max_ids, const ech_request_options *o)
+                              uint32_t max_ids, const ech_request_limits *limits,
+                              const ech_request_options *o, ech_error *err)
 {
     a->request = r;
     a->index = (uint32_t)(a - r->answers);
@@ -196,15 +215,15 @@ static ech_status make_answer(ech_request *r, ech_answer *a, const ech_ids *prom
         .priority = o->priority,
         .n_scores = o->prompt_logprobs >= 0 ? (uint32_t)prompt->n : 0,
         .no_reuse = o->prompt_logprobs >= 0,
-        .needs_host = o->constraint != NULL,
         .leader = a->index % r->n > 0 ? &a[-(ptrdiff_t)(a->index % r->n)].seq : NULL,
         .ids = malloc(max_ids * sizeof *a->seq.ids),
         .pages = malloc(ech_pages_of(max_ids) * sizeof *a->seq.pages),
     };
-    if (a->seq.ids == NULL || a->seq.pages == NULL) return ECH_ENOMEM;
+    if (a->seq.ids == NULL || a->seq.pages == NULL)
+        return ech_fail(err, ECH_ENOMEM, "making a request: out of memory");
     memcpy(a->seq.ids, prompt->data, prompt->n * sizeof *prompt->data);
     a->usage.prompt_tokens = (uint32_t)prompt->n;
-    return ECH_OK;
+    return make_parser(a, limits, o, err);
 }
 
 static ech_status make_answers(ech_request *r, const ech_request_options *o,
@@ -218,8 +237,7 @@ static ech_status make_answers(ech_request *r, const ech_request_options *o,
         ECH_TRY(tokenise(&o->prompts[p], p, o, limits, ids, err));
         ECH_TRY(fit(ids, p, o, limits, &max_ids, err));
         for (uint32_t k = 0; k < r->n; k++)
-            if (make_answer(r, &r->answers[p * r->n + k], ids, max_ids, o) != ECH_OK)
-                return ech_fail(err, ECH_ENOMEM, "making a request: out of memory");
+            ECH_TRY(make_answer(r, &r->answers[p * r->n + k], ids, max_ids, limits, o, err));
     }
     return ECH_OK;
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "echelon/constraint.h"
+#include "echelon/parser.h"
 #include "echelon/tokenizer.h"
 #include "src/base/clock.h"
 #include "tests/unit/engine/harness.h"
@@ -313,7 +315,7 @@ static void bad_options_are_refused_by_name(void **state)
         CASE("min_tokens", ECH_EINVAL, o.min_tokens = 100),
         CASE("0 prompts", ECH_EINVAL, o.n_prompts = 0),
         CASE("struct_size", ECH_EINVAL, o.struct_size = 8),
-        CASE("stop[0]", ECH_EINVAL, static const char *const empty[] = { "" }; o.stop = empty;
+        CASE("stop", ECH_EINVAL, static const char *const empty[] = { "" }; o.stop = empty;
              o.n_stop = 1),
         CASE("stop_ids", ECH_EINVAL, static const int32_t far[] = { 999999 }; o.stop_ids = far;
              o.n_stop_ids = 1),
@@ -500,6 +502,157 @@ static void penalties_and_lists_take_effect(void **state)
     h_free(&plain);
 }
 
+/* A hook that lets only ids through whose parity differs from the id before. */
+typedef struct zigzag {
+    int32_t last;
+    int n_left; // ids until it is complete
+} zigzag;
+
+static int n_hooks_open;
+
+static ech_status zigzag_open(void *self, void **ret_state, ech_error *err)
+{
+    zigzag *const z = malloc(sizeof *z);
+    (void)err;
+    *z = (zigzag){ .last = 0, .n_left = *(const int *)self };
+    n_hooks_open++;
+    *ret_state = z;
+    return ECH_OK;
+}
+
+static ech_status zigzag_mask(void *state, uint32_t *words, size_t n_words, ech_error *err)
+{
+    const zigzag *const z = state;
+    (void)err;
+    for (size_t i = 0; i < n_words; i++)
+        words[i] = z->last % 2 == 0 ? 0xaaaaaaaau : 0x55555555u;
+    return ECH_OK;
+}
+
+static ech_status zigzag_accept(void *state, int32_t id, bool *ret_ended, ech_error *err)
+{
+    zigzag *const z = state;
+    if (id % 2 == z->last % 2) {
+        err->code = ECH_EINTERNAL;
+        return ECH_EINTERNAL;
+    }
+    z->last = id;
+    *ret_ended = --z->n_left == 0;
+    return ECH_OK;
+}
+
+static void zigzag_close(void *state)
+{
+    n_hooks_open--;
+    free(state);
+}
+
+static void a_hook_restricts_every_id(void **state)
+{
+    (void)state;
+    int length = 25;
+    const ech_constraint_hook hook = { &length, zigzag_open, zigzag_mask, zigzag_accept,
+                                       zigzag_close };
+    const ech_prompt prompts[2] = { h_text("Once upon a time"), h_text("The") };
+    ech_request_options ro = h_request(prompts);
+    ro.hook = &hook;
+    ro.n_prompts = 2;
+    ro.n = 4;
+    ro.ignore_eos = true;
+    ro.max_tokens = 60;
+    ro.sampling.temperature = 1;
+    ro.sampling.has_seed = true;
+    ro.sampling.repetition_penalty = 1.1f;
+    ech_request_options plain = h_request(prompts);
+    plain.max_tokens = 100;
+    ech_request *beside;
+    assert_int_equal(ech_engine_submit(E, &plain, &beside, NULL), ECH_OK);
+    h_result *eight = h_run(E, &ro);
+    h_result *other = h_finish(&beside);
+    ro.n_prompts = ro.n = 1;
+    for (uint32_t k = 0; k < 8; k++) {
+        const h_choice *const c = &eight->choices[k];
+        assert_int_equal(c->finish, ECH_FINISH_STOP);
+        assert_int_equal(c->n, 25);
+        for (uint32_t i = 0; i < c->n; i++)
+            assert_int_not_equal(c->ids[i] % 2, i == 0 ? 0 : c->ids[i - 1] % 2);
+        ro.prompts = &prompts[k / 4];
+        ro.sampling.seed = k % 4;
+        h_result *alone = h_run(E, &ro);
+        h_assert_same(&alone->choices[0], c);
+        h_free(&alone);
+    }
+    assert_int_equal(n_hooks_open, 0);
+    h_free(&eight);
+    h_free(&other);
+}
+
+static void a_constraint_is_satisfied(void **state)
+{
+    (void)state;
+    ech_mask_vocab *vocab;
+    ech_constraint *constraint;
+    ech_error err = { .code = ECH_OK };
+    assert_int_equal(ech_engine_mask_vocab(E, &vocab, &err), ECH_OK);
+    ech_constraint_spec spec = ech_constraint_spec_default();
+    spec.content_kind = ECH_CONSTRAINT_REGEX;
+    spec.content = "(red|blue|green)-[0-9]{3}!";
+    spec.content_len = strlen(spec.content);
+    if (ech_constraint_compile(vocab, &spec, NULL, &constraint, &err) != ECH_OK)
+        fail_msg("%s", err.text);
+    const ech_prompt prompt = h_text("The colour is");
+    ech_request_options ro = h_request(&prompt);
+    ro.constraint = constraint;
+    ro.n = 8;
+    ro.sampling.temperature = 1.5f;
+    h_result *r = h_run(E, &ro);
+    ech_constraint_unref(&constraint);
+    ech_mask_vocab_unref(&vocab);
+    for (uint32_t k = 0; k < 8; k++) {
+        const char *const text = r->choices[k].text.data;
+        int digits = 0, end = 0;
+        assert_int_equal(r->choices[k].finish, ECH_FINISH_STOP);
+        assert_int_equal(sscanf(text + strcspn(text, "-"), "-%3d!%n", &digits, &end), 1);
+        assert_int_equal(strcspn(text, "-") + (size_t)end, r->choices[k].text.len);
+        assert_true(strncmp(text, "red-", 4) == 0 || strncmp(text, "blue-", 5) == 0 ||
+                    strncmp(text, "green-", 6) == 0);
+    }
+    h_free(&r);
+}
+
+/* "<think>" and its end are added tokens of the model: fed as a prompt's ids they are not parsed,
+ * forced by a bias they are. */
+static void reasoning_is_told_from_content(void **state)
+{
+    (void)state;
+    const ech_tokenizer *const t = ech_engine_tokenizer(E);
+    const ech_prompt prompt = h_text("<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
+                                     "<|im_start|>assistant\n");
+    ech_parser_options po = ech_parser_options_default();
+    po.reasoning = ECH_REASONING_THINK;
+    const ech_logit_bias open_think = { .id = ech_tokenizer_find_added(t, "<think>", 7),
+                                        .bias = 3 };
+    ech_request_options ro = h_request(&prompt);
+    ro.parser = &po;
+    ro.max_tokens = 200;
+    ro.sampling.logit_bias = &open_think;
+    ro.sampling.n_logit_bias = open_think.id >= 0;
+    ech_request *request;
+    ech_event ev = { 0 };
+    size_t n_reasoning = 0, n_content = 0;
+    assert_int_equal(ech_engine_submit(E, &ro, &request, NULL), ECH_OK);
+    while (ev.kind != ECH_EVENT_DONE) {
+        assert_int_equal(ech_request_next(request, 30000, &ev, NULL), ECH_OK);
+        if (ev.kind != ECH_EVENT_TEXT) continue;
+        assert_null(memmem(ev.text, ev.text_len, "think>", 6));
+        n_reasoning += ev.channel == ECH_CHANNEL_REASONING ? ev.text_len : 0;
+        n_content += ev.channel == ECH_CHANNEL_CONTENT ? ev.text_len : 0;
+    }
+    assert_true(n_content > 0);
+    assert_true(n_reasoning == 0 || ev.usage.reasoning_tokens > 0);
+    ech_request_close(&request);
+}
+
 static void close_ends_what_runs(void **state)
 {
     (void)state;
@@ -540,6 +693,9 @@ int main(void)
         cmocka_unit_test(a_prompt_can_be_scored_and_echoed),
         cmocka_unit_test(a_miss_is_explained),
         cmocka_unit_test(penalties_and_lists_take_effect),
+        cmocka_unit_test(a_hook_restricts_every_id),
+        cmocka_unit_test(a_constraint_is_satisfied),
+        cmocka_unit_test(reasoning_is_told_from_content),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + cmocka_run_group_tests(on_one_engine, open_one, close_one);

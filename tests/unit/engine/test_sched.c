@@ -353,7 +353,6 @@ static void random_load(uint32_t n_pages, uint32_t max_running, uint32_t chunk, 
             static const char *const TENANTS[] = { "", "a", "b" };
             sim_seq *const q = push(&M, n_prompt, n_answer, TENANTS[draw(3)], 1 + draw(3));
             q->stop_at = n_prompt + 1 + draw(n_answer); /* some end before max_ids */
-            q->seq.needs_host = draw(4) == 0;
             q->seq.priority = (int32_t)draw(3);
             if (draw(8) == 0) {
                 q->seq.n_scores = n_prompt;
