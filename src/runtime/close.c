@@ -254,6 +254,11 @@ ech_status ech_worker_close(ech_worker **const w, ech_error *const err)
     if (w == NULL || *w == NULL) return ECH_OK;
     ECH_TRY(ech_worker_shutdown(*w, err));
     ech_worker *const it = *w;
+    /* Here and not in shutdown, since handles may be released between the two. */
+    for (ech_run *run = it->runs.pool, *next; run != NULL; run = next) {
+        next = run->free_next;
+        free(run);
+    }
     for (uint32_t c = 0; c < ECH_MAX_CHILDREN; c++)
         free(it->chip_options[c]);
     pthread_mutex_destroy(&it->lock);

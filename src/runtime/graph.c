@@ -165,6 +165,11 @@ static bool is_unplaced(const ech_tensor *const t)
     return t->buffer.id == 0 && t->buffer.generation == 0 && t->buffer.nonce[0] == 0;
 }
 
+static bool is_alive(const ech_slot *const s)
+{
+    return s->state != ECH_SLOT_FREE && s->state != ECH_SLOT_CONSUMED;
+}
+
 /* Everybody this task waits for or whose memory it uses, each once, into g->found. */
 static void find_producers(ech_graph *const g, const ech_submission *const s)
 {
@@ -185,11 +190,13 @@ static void find_producers(ech_graph *const g, const ech_submission *const s)
         for (uint32_t i = 0; i < a->n_gates; i++) {
             const ech_gate *const gate = &a->gates[i];
             const ech_slot *const p = ech_graph_slot(g, gate->slot);
-            if (p->generation == gate->generation) note_producer(g, p->ref);
+            /* One that was opened and given back holds nobody up. */
+            if (p->generation == gate->generation && is_alive(p)) note_producer(g, p->ref);
         }
     }
-    for (uint32_t i = 0; i < s->n_after; i++)
-        note_producer(g, s->after[i]);
+    for (uint32_t i = 0; i < s->n_after; i++) {
+        if (is_alive(ech_graph_slot(g, s->after[i]))) note_producer(g, s->after[i]);
+    }
 }
 
 static uint32_t count_tensors(const ech_submission *const s)
@@ -349,7 +356,7 @@ static void publish(ech_graph *const g, ech_slot *const slot)
     slot->pending--;
     if (slot->kind == ECH_SLOT_ALLOC) {
         move(slot, ECH_SLOT_PENDING, ECH_SLOT_COMPLETED);
-        slot->settled = true;
+        slot->settled = slot->drained = true;
     } else if (slot->poisoned) {
         ech_graph_finish(g, slot, true, slot->cause);
     } else if (slot->pending == 0 && slot->kind != ECH_SLOT_GATE) {
@@ -379,7 +386,9 @@ static ech_slot *commit(ech_graph *const g, const ech_submission *const s, void 
     if (s->args != NULL) place_outputs(g, slot, s);
     store_args(slot, s, extra);
     link_producers(g, slot);
-    insert_accesses(g, slot, s);
+    /* One that fails at once never runs: it must not hide the accesses that it would have covered.
+     */
+    if (!slot->poisoned) insert_accesses(g, slot, s);
     enter_scope(g, slot);
     publish(g, slot);
     return slot;

@@ -72,7 +72,8 @@ typedef struct ech_slot {
     uint8_t kind;
     uint8_t ring;
     bool scope_held;
-    bool settled;     /* terminal, and everybody has been told */
+    bool settled;     /* its outcome is known, and consumers of a failed one have failed */
+    bool drained;     /* and nothing that it was ordered behind still runs */
     bool accepted;    /* its child has taken it; reported before completion */
     uint8_t depth;    /* of its scope */
     uint8_t callable; /* in the registry */

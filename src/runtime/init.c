@@ -126,11 +126,6 @@ void ech_worker_free_graph(ech_worker *const w)
     free(w->orch.boxes);
     w->orch.boxes = NULL;
     w->orch.boxes_cap = 0;
-    for (ech_run *run = w->runs.pool, *next; run != NULL; run = next) {
-        next = run->free_next;
-        free(run);
-    }
-    w->runs.pool = NULL;
 }
 
 static ech_status wait_for_children(ech_worker *const w, ech_error *const err)

@@ -122,7 +122,7 @@ static ech_status check_gates(const ech_orch *const o, const ech_args *const a,
     for (uint32_t i = 0; i < a->n_gates; i++) {
         const uint32_t ring = a->gates[i].slot >> 28, idx = a->gates[i].slot & 0x0fffffff;
         if (a->gates[i].run != o->run->id || ring >= ECH_RINGS || idx >= g->rings[ring].window ||
-            g->rings[ring].slots[idx].generation != a->gates[i].generation)
+            g->rings[ring].slots[idx].generation < a->gates[i].generation)
             return ech_fail(err, ECH_ESTALE, "submitting a task: gate %u is not one of this run",
                             i);
     }

@@ -111,7 +111,7 @@ ech_slot *ech_ring_take_slot(ech_graph_ring *const r)
     s->first_out = s->next = ECH_NO_SLOT;
     s->map_head = ECH_NO_ENTRY;
     s->mark = 0;
-    s->accepted = s->settled = false;
+    s->accepted = s->settled = s->drained = false;
     s->cause = s->poisoned = 0;
     s->member_args = NULL;
     s->member_child = NULL;

@@ -742,7 +742,8 @@ static void *release_87(void *const arg)
     conf_set_flag(&s->c, 3);
     CHECK(conf_ended(&s->c, 3));
     conf_pause_ms(100);
-    s->t = conf_now();
+    const double now = conf_now();
+    __atomic_store(&s->t, &now, __ATOMIC_SEQ_CST);
     conf_set_flag(&s->c, 1);
     conf_set_flag(&s->c, 2);
     return NULL;
@@ -759,7 +760,9 @@ static ech_status submit_87(ech_orch *const orch, void *const arg, ech_error *co
     ech_tensor t;
     TRY(ech_scope_begin(orch, err));
     TRY(alloc_bytes(orch, 1024, &t, err));
-    CHECK(s->t != 0 && conf_now() >= s->t); /* slab 3 alone was no help */
+    double freed;
+    __atomic_load(&s->t, &freed, __ATOMIC_SEQ_CST);
+    CHECK(freed != 0 && conf_now() >= freed); /* slab 3 alone was no help */
     TRY(ech_scope_end(orch, err));
     (void)pthread_join(thread, NULL);
     conf_set_flag(&s->c, 4);
