@@ -95,6 +95,7 @@ static const struct {
     const char *letters; /* the two-letter categories it stands for, separated by spaces */
 } CATEGORIES[] = {
     { { "L", "Letter" }, "Lu Ll Lt Lm Lo" },
+    { { "(LMN)", "(LMN)" }, "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No" }, /* our own: see add_named_set */
     { { "LC", "Cased_Letter" }, "Lu Ll Lt" },
     { { "M", "Mark" }, "Mn Mc Me" },
     { { "N", "Number" }, "Nd Nl No" },
@@ -144,18 +145,54 @@ static const char *category_letters(const char *const name, const size_t len)
     return NULL;
 }
 
+/* The categories that letters names, a bit each. */
+static uint32_t category_bits(const char *const letters)
+{
+    uint32_t bits = 0;
+    for (const char *p = letters; *p != 0; p += p[2] == ' ' ? 3 : 2) {
+        /* utf8proc knows categories by number; some code point has each of them. */
+        static const struct {
+            char name[3];
+            uint8_t number;
+        } NUMBERS[] = {
+            { "Cn", UTF8PROC_CATEGORY_CN }, { "Lu", UTF8PROC_CATEGORY_LU },
+            { "Ll", UTF8PROC_CATEGORY_LL }, { "Lt", UTF8PROC_CATEGORY_LT },
+            { "Lm", UTF8PROC_CATEGORY_LM }, { "Lo", UTF8PROC_CATEGORY_LO },
+            { "Mn", UTF8PROC_CATEGORY_MN }, { "Mc", UTF8PROC_CATEGORY_MC },
+            { "Me", UTF8PROC_CATEGORY_ME }, { "Nd", UTF8PROC_CATEGORY_ND },
+            { "Nl", UTF8PROC_CATEGORY_NL }, { "No", UTF8PROC_CATEGORY_NO },
+            { "Pc", UTF8PROC_CATEGORY_PC }, { "Pd", UTF8PROC_CATEGORY_PD },
+            { "Ps", UTF8PROC_CATEGORY_PS }, { "Pe", UTF8PROC_CATEGORY_PE },
+            { "Pi", UTF8PROC_CATEGORY_PI }, { "Pf", UTF8PROC_CATEGORY_PF },
+            { "Po", UTF8PROC_CATEGORY_PO }, { "Sm", UTF8PROC_CATEGORY_SM },
+            { "Sc", UTF8PROC_CATEGORY_SC }, { "Sk", UTF8PROC_CATEGORY_SK },
+            { "So", UTF8PROC_CATEGORY_SO }, { "Zs", UTF8PROC_CATEGORY_ZS },
+            { "Zl", UTF8PROC_CATEGORY_ZL }, { "Zp", UTF8PROC_CATEGORY_ZP },
+            { "Cc", UTF8PROC_CATEGORY_CC }, { "Cf", UTF8PROC_CATEGORY_CF },
+            { "Cs", UTF8PROC_CATEGORY_CS }, { "Co", UTF8PROC_CATEGORY_CO },
+        };
+        for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++) {
+            if (memcmp(NUMBERS[i].name, p, 2) == 0) bits |= UINT32_C(1) << NUMBERS[i].number;
+        }
+    }
+    return bits;
+}
+
 bool ech_cset_add_category(ech_cset *const s, const char *const name, const size_t len)
 {
     const char *const letters = category_letters(name, len);
     if (letters == NULL) return false;
+    const uint32_t bits = category_bits(letters);
     uint32_t first = 0;
     bool inside = false;
     for (uint32_t cp = 0; cp <= ECH_CP_MAX + 1; cp++) {
-        const bool is_in = cp <= ECH_CP_MAX &&
-                           strstr(letters, utf8proc_category_string((utf8proc_int32_t)cp)) != NULL;
+        const bool is_in =
+            cp <= ECH_CP_MAX && ((bits >> utf8proc_category((utf8proc_int32_t)cp)) & 1) != 0;
         if (is_in && !inside) first = cp;
         if (!is_in && inside) ech_cset_add(s, first, cp - 1);
         inside = is_in;
+        /* Planes 4 to 13 have no characters: as the first one, so all. */
+        if (cp == 0x40000) cp = 0xDFFFF;
     }
     return true;
 }

@@ -200,7 +200,7 @@ static ech_cx role_rule(ech_cx_graph *const g, const ech_cx body, const ech_cx_r
 static ech_status regex_expr(const composer *const c, const ech_str text, ech_cx *const ret)
 {
     ech_regex *regex = NULL;
-    ECH_TRY(ech_regex_parse(text, &regex, c->err));
+    ECH_TRY(ech_regex_parse(text, ECH_REGEX_STRICT, &regex, c->err));
     /* The deterministic form where it is small: it never has to track two readings. */
     ech_dfa *dfa = NULL;
     ech_status rc = ech_regex_dfa(regex, false, &dfa, NULL);

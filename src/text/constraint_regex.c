@@ -14,6 +14,7 @@
 typedef struct parser {
     ech_regex *re;
     ech_str text;
+    ech_regex_reading reading;
     size_t at;
     int depth;
     ech_error *err;
@@ -158,30 +159,36 @@ static uint32_t parse_unicode(parser *const p)
 
 /* ---- sets ---- */
 
-static void add_digit_chars(ech_cset *const s)
-{
-    ech_cset_add(s, '0', '9');
-}
-
-static void add_word_chars(ech_cset *const s)
-{
-    ech_cset_add(s, '0', '9');
-    ech_cset_add(s, 'A', 'Z');
-    ech_cset_add(s, '_', '_');
-    ech_cset_add(s, 'a', 'z');
-}
-
-/* ECMAScript's white space and line terminators. */
-static void add_space_chars(ech_cset *const s)
+/*
+ * The sets of \d, \w and \s: those of ECMAScript, or with everything that some engine counts
+ * among them. Unicode's alphanumerics are letters and numbers; other engines' white space has the
+ * separators U+001C to U+001F and U+0085, and not U+FEFF.
+ */
+static void add_named_set(ech_cset *const s, const char letter, const bool wide)
 {
     static const ech_cp_range SPACES[] = {
-        { 0x09, 0x0D },     { 0x20, 0x20 },     { 0xA0, 0xA0 },     { 0x1680, 0x1680 },
-        { 0x2000, 0x200A }, { 0x2028, 0x2029 }, { 0x202F, 0x202F }, { 0x205F, 0x205F },
-        { 0x3000, 0x3000 }, { 0xFEFF, 0xFEFF },
+        { 0x09, 0x0D },     { 0x20, 0x20 },     { 0xA0, 0xA0 },
+        { 0x1680, 0x1680 }, { 0x2000, 0x200A }, { 0x2028, 0x2029 },
+        { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 },
     };
-    for (size_t i = 0; i < sizeof SPACES / sizeof SPACES[0]; i++) {
-        ech_cset_add(s, SPACES[i].first, SPACES[i].last);
+    if (letter == 's') {
+        for (size_t i = 0; i < sizeof SPACES / sizeof SPACES[0]; i++) {
+            ech_cset_add(s, SPACES[i].first, SPACES[i].last);
+        }
+        if (!wide) return;
+        ech_cset_add(s, 0x1C, 0x1F);
+        ech_cset_add(s, 0x85, 0x85);
+        ech_cset_add(s, 0xFEFF, 0xFEFF);
+        return;
     }
+    ech_cset_add(s, '0', '9');
+    if (letter == 'w') {
+        ech_cset_add(s, 'A', 'Z');
+        ech_cset_add(s, '_', '_');
+        ech_cset_add(s, 'a', 'z');
+    }
+    if (!wide) return;
+    (void)ech_cset_add_category(s, letter == 'w' ? "(LMN)" : "Nd", letter == 'w' ? 5 : 2);
 }
 
 /* Adds part, negated if asked, to s. Takes what part holds. */
@@ -230,12 +237,8 @@ static bool parse_set_escape(parser *const p, ech_cset *const s)
         return true;
     }
     ech_cset part = { 0 };
-    if (c == 'd' || c == 'D')
-        add_digit_chars(&part);
-    else if (c == 'w' || c == 'W')
-        add_word_chars(&part);
-    else
-        add_space_chars(&part);
+    /* What a negated set leaves out must be wide for it to be strict, and the other way round. */
+    add_named_set(&part, (char)(c | 0x20), (p->reading == ECH_REGEX_WIDE) != negated);
     add_part(s, &part, negated);
     return true;
 }
@@ -346,12 +349,15 @@ static uint32_t parse_class(parser *const p)
 {
     ech_cset s = { 0 };
     const bool negated = take(p, "^");
+    const ech_regex_reading outside = p->reading;
+    if (negated) p->reading = outside == ECH_REGEX_WIDE ? ECH_REGEX_STRICT : ECH_REGEX_WIDE;
     while (p->rc == ECH_OK && !take(p, "]")) {
         if (at_end(p))
             (void)fail(p, ECH_EFORMAT, "a [ is not closed");
         else
             parse_class_item(p, &s);
     }
+    p->reading = outside;
     return add_class(p, &s, negated);
 }
 
@@ -524,11 +530,13 @@ static uint32_t parse_alternatives(parser *const p)
     return end_list(p, &list, ECH_RE_ALT);
 }
 
-ech_status ech_regex_parse(const ech_str text, ech_regex **const ret_regex, ech_error *const err)
+ech_status ech_regex_parse(const ech_str text, const ech_regex_reading reading,
+                           ech_regex **const ret_regex, ech_error *const err)
 {
     ech_regex *re = calloc(1, sizeof *re);
     if (re == NULL) return ech_fail(err, ECH_ENOMEM, "parsing a regular expression: out of memory");
-    parser p = { .re = re, .text = text, .err = err };
+    re->reading = reading;
+    parser p = { .re = re, .text = text, .reading = reading, .err = err };
     size_t bad = 0;
     if (!ech_utf8_valid(text.ptr, text.len, &bad)) {
         p.at = bad;

@@ -15,11 +15,20 @@ typedef struct ech_regex ech_regex;
 #define ECH_REGEX_MAX_DEPTH 200
 
 /*
+ * Engines disagree about \d, \w and \s outside of ASCII: ECMAScript has some sets, others go by
+ * Unicode. STRICT takes what all agree on, for texts to be written: a character that only some call
+ * a digit matches neither \d nor \D. WIDE takes what any of them has, for texts to be avoided;
+ * there $ also matches before a last newline.
+ */
+typedef enum ech_regex_reading { ECH_REGEX_STRICT, ECH_REGEX_WIDE } ech_regex_reading;
+
+/*
  * Parses text, which is UTF-8. Errors: EFORMAT for what is no expression, EUNSUPPORTED for what
  * describes no regular language (look-around, back references), ELIMIT; err's column and offset
  * say where. The regex is the caller's to free.
  */
-ech_status ech_regex_parse(ech_str text, ech_regex **ret_regex, ech_error *err);
+ech_status ech_regex_parse(ech_str text, ech_regex_reading reading, ech_regex **ret_regex,
+                           ech_error *err);
 void ech_regex_free(ech_regex **regex);
 
 /*

@@ -32,6 +32,7 @@ struct ech_regex {
     uint32_t n_kids, cap_kids;
     ech_cset *sets;
     uint32_t n_sets, cap_sets;
+    ech_regex_reading reading;
     uint32_t root;        /* as parsed, anchors in place */
     uint32_t root_search; /* without anchors: what contains a match */
     uint32_t root_full;   /* without anchors: what is a match */

@@ -26,6 +26,8 @@ typedef enum edge {
 typedef struct resolver {
     ech_regex *re;
     uint32_t any; /* any text */
+    uint32_t empty;
+    uint32_t eol; /* what $ takes */
     ech_status rc;
     const char *why;
 } resolver;
@@ -72,7 +74,7 @@ static uint32_t resolve(resolver *r, uint32_t node, edge left, edge right);
 static uint32_t resolve_cat(resolver *const r, const ech_re_node n, const edge left,
                             const edge right)
 {
-    uint32_t *const out = malloc(n.b * sizeof *out);
+    uint32_t *const out = malloc(((size_t)n.b + 1) * sizeof *out);
     if (out == NULL) return resolve_fail(r, ECH_ENOMEM, "out of memory");
     /* Anchors at either end close that end for the terms that follow inwards. */
     uint32_t first = 0, last = n.b;
@@ -87,18 +89,15 @@ static uint32_t resolve_cat(resolver *const r, const ech_re_node n, const edge l
         e = CLOSED;
         last--;
     }
-    uint32_t result = NONE;
-    if (first == last) {
-        const uint32_t empty = ech_re_add(r->re, ECH_RE_EMPTY, 0, 0, 0);
-        result =
-            empty == NONE ? resolve_fail(r, ECH_ENOMEM, "out of memory") : surround(r, empty, l, e);
-    } else {
-        for (uint32_t i = first; i < last && r->rc == ECH_OK; i++) {
-            out[i - first] = resolve(r, r->re->kids[n.a + i], i == first ? l : INSIDE,
-                                     i + 1 == last ? e : INSIDE);
-        }
-        if (r->rc == ECH_OK) result = ech_re_add_list(r->re, ECH_RE_CAT, out, last - first);
+    const bool has_eol = last < n.b;
+    uint32_t count = 0;
+    for (uint32_t i = first; i < last && r->rc == ECH_OK; i++) {
+        out[count++] =
+            resolve(r, r->re->kids[n.a + i], i == first ? l : INSIDE, i + 1 == last ? e : INSIDE);
     }
+    if (first == last && (l == OPEN || e == OPEN)) out[count++] = r->any;
+    if (has_eol) out[count++] = r->eol;
+    const uint32_t result = r->rc == ECH_OK ? ech_re_add_list(r->re, ECH_RE_CAT, out, count) : NONE;
     free(out);
     return result;
 }
@@ -116,14 +115,16 @@ static uint32_t resolve_alt(resolver *const r, const ech_re_node n, const edge l
     return result;
 }
 
-static uint32_t resolve_anchor(resolver *const r, const edge own, const edge other)
+static uint32_t resolve_anchor(resolver *const r, const edge own, const edge other,
+                               const uint32_t self)
 {
     if (own == INSIDE) {
         return resolve_fail(r, ECH_EUNSUPPORTED,
                             "^ and $ are supported at the beginning and the "
                             "end of alternatives only");
     }
-    return other == OPEN ? r->any : ech_re_add(r->re, ECH_RE_EMPTY, 0, 0, 0);
+    const uint32_t both[2] = { r->any, self };
+    return other == OPEN ? ech_re_add_list(r->re, ECH_RE_CAT, both, 2) : self;
 }
 
 static uint32_t resolve(resolver *const r, const uint32_t node, const edge left, const edge right)
@@ -131,9 +132,9 @@ static uint32_t resolve(resolver *const r, const uint32_t node, const edge left,
     const ech_re_node n = r->re->nodes[node];
     switch (n.kind) {
     case ECH_RE_BOL:
-        return resolve_anchor(r, left, right);
+        return resolve_anchor(r, left, right, r->empty);
     case ECH_RE_EOL:
-        return resolve_anchor(r, right, left);
+        return resolve_anchor(r, right, left, r->eol);
     case ECH_RE_CAT:
         return resolve_cat(r, n, left, right);
     case ECH_RE_ALT:
@@ -156,7 +157,15 @@ ech_status ech_re_resolve(ech_regex *const re, ech_error *const err)
     ech_cset_add(&all, 0, ECH_CP_MAX);
     const uint32_t any = ech_re_add_set(re, &all);
     r.any = any == NONE ? NONE : ech_re_add(re, ECH_RE_REPEAT, any, 0, ECH_CX_INF);
-    if (r.any == NONE) (void)resolve_fail(&r, ECH_ENOMEM, "out of memory");
+    r.empty = r.eol = ech_re_add(re, ECH_RE_EMPTY, 0, 0, 0);
+    if (re->reading == ECH_REGEX_WIDE) {
+        ech_cset newline = { 0 };
+        ech_cset_add(&newline, '\n', '\n');
+        const uint32_t one = ech_re_add_set(re, &newline);
+        r.eol = one == NONE ? NONE : ech_re_add(re, ECH_RE_REPEAT, one, 0, 1);
+    }
+    if (r.any == NONE || r.empty == NONE || r.eol == NONE)
+        (void)resolve_fail(&r, ECH_ENOMEM, "out of memory");
     if (r.rc == ECH_OK) re->root_search = resolve(&r, re->root, OPEN, OPEN);
     if (r.rc == ECH_OK) re->root_full = resolve(&r, re->root, CLOSED, CLOSED);
     if (r.rc == ECH_OK && (re->root_search == NONE || re->root_full == NONE)) {

@@ -201,9 +201,9 @@ ech_status ech_schema_any(ech_schema *const s, ech_cx *const ret)
 {
     ech_cx_graph *const g = s->g;
     if (s->any_value == ECH_CX_FAIL) {
-        const uint32_t value = ech_cx_rule_new(g, "value", false);
-        const uint32_t object = ech_cx_rule_new(g, "object", true);
-        const uint32_t array = ech_cx_rule_new(g, "array", true);
+        const uint32_t value = ech_cx_rule_new(g, "value", true);
+        const uint32_t object = ech_cx_rule_new(g, "object", false);
+        const uint32_t array = ech_cx_rule_new(g, "array", false);
         s->any_value = ech_cx_ref(g, value);
         s->any_object = ech_cx_ref(g, object);
         const json_t *const nothing = json_object();

@@ -85,7 +85,7 @@ static int admits_patterns(ech_schema *const s, const json_t *const schema, cons
         s->err = NULL;
         const ech_status rc = strcmp(key, "format") == 0
                                   ? ech_schema_format(s, json_string_value(item), &dfa)
-                                  : ech_schema_pattern(s, item, key, &dfa);
+                                  : ech_schema_pattern(s, item, key, ECH_REGEX_STRICT, &dfa);
         s->err = err;
         answer = rc != ECH_OK ? UNKNOWN : ech_dfa_accepts(dfa, text) ? YES : NO;
         ech_dfa_free(&dfa);

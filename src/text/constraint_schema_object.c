@@ -73,7 +73,8 @@ static ech_status join_patterns(ech_schema *const s, const object_rules *const r
     {
         ech_dfa *dfa = NULL;
         json_t *const text = json_string(pattern);
-        const ech_status rc = ech_schema_pattern(s, text, "patternProperties", &dfa);
+        const ech_status rc =
+            ech_schema_pattern(s, text, "patternProperties", ECH_REGEX_WIDE, &dfa);
         json_decref(text);
         ECH_TRY(rc);
         const bool matches = ech_dfa_accepts(dfa, key);
@@ -240,7 +241,7 @@ static ech_status add_members(ech_schema *const s, const ech_dfa *const keys,
 
 /* The automata of the patterns, in their order. */
 static ech_status pattern_dfas(ech_schema *const s, const object_rules *const r,
-                               ech_dfa **const list)
+                               const ech_regex_reading reading, ech_dfa **const list)
 {
     const char *pattern;
     json_t *schema;
@@ -248,7 +249,7 @@ static ech_status pattern_dfas(ech_schema *const s, const object_rules *const r,
     json_object_foreach((json_t *)(uintptr_t)r->patterns, pattern, schema)
     {
         json_t *const text = json_string(pattern);
-        const ech_status rc = ech_schema_pattern(s, text, "patternProperties", &list[n++]);
+        const ech_status rc = ech_schema_pattern(s, text, "patternProperties", reading, &list[n++]);
         json_decref(text);
         ECH_TRY(rc);
     }
@@ -257,12 +258,13 @@ static ech_status pattern_dfas(ech_schema *const s, const object_rules *const r,
 
 /*
  * The keys that match exactly the patterns of a subset, for every subset that has some: their
- * values satisfy all the subset's schemas. dfas[0 .. n); taken: bits of the subset.
+ * values satisfy all the subset's schemas. match and avoid: [n] what patterns match for certain,
+ * and what they may match; taken: bits of the subset.
  */
 static ech_status add_pattern_members(ech_schema *const s, const object_rules *const r,
-                                      ech_dfa *const *const dfas, const size_t n,
-                                      const ech_dfa *const free_keys, const unsigned taken,
-                                      ech_cx *const out)
+                                      ech_dfa *const *const match, ech_dfa *const *const avoid,
+                                      const size_t n, const ech_dfa *const free_keys,
+                                      const unsigned taken, ech_cx *const out)
 {
     ech_dfa *keys = NULL;
     const json_t *schema = json_true();
@@ -278,7 +280,7 @@ static ech_status add_pattern_members(ech_schema *const s, const object_rules *c
     {
         if (rc != ECH_OK || i >= n) break;
         const bool is_in = (taken >> i) & 1;
-        rc = narrow(s, &keys, dfas[i], !is_in, "patternProperties");
+        rc = narrow(s, &keys, is_in ? match[i] : avoid[i], !is_in, "patternProperties");
         if (rc == ECH_OK && is_in && !ech_dfa_is_empty(keys)) {
             rc = ech_schema_merge(s, schema, one, &schema);
         }
@@ -299,16 +301,17 @@ static ech_status other_members(ech_schema *const s, const object_rules *const r
     if (n > 6) {
         return ech_schema_fail(s, ECH_ELIMIT, "patternProperties", "there are over 6 patterns");
     }
-    ech_dfa *keys = NULL, *dfas[6] = { NULL };
+    ech_dfa *keys = NULL, *match[6] = { NULL }, *avoid[6] = { NULL };
     ech_status rc = undeclared(s, r, &keys);
-    if (rc == ECH_OK) rc = pattern_dfas(s, r, dfas);
+    if (rc == ECH_OK) rc = pattern_dfas(s, r, ECH_REGEX_STRICT, match);
+    if (rc == ECH_OK) rc = pattern_dfas(s, r, ECH_REGEX_WIDE, avoid);
     for (unsigned taken = 1; taken < 1u << n && rc == ECH_OK; taken++) {
         const size_t old = ech_schema_enter(s, "patternProperties", 17);
-        rc = add_pattern_members(s, r, dfas, n, keys, taken, ret);
+        rc = add_pattern_members(s, r, match, avoid, n, keys, taken, ret);
         ech_schema_leave(s, old);
     }
     for (size_t i = 0; i < n && rc == ECH_OK; i++) {
-        rc = narrow(s, &keys, dfas[i], true, "patternProperties");
+        rc = narrow(s, &keys, avoid[i], true, "patternProperties");
     }
     if (rc == ECH_OK && open) {
         const size_t old = ech_schema_enter(s, "additionalProperties", 20);
@@ -316,8 +319,10 @@ static ech_status other_members(ech_schema *const s, const object_rules *const r
         ech_schema_leave(s, old);
     }
     ech_dfa_free(&keys);
-    for (size_t i = 0; i < n; i++)
-        ech_dfa_free(&dfas[i]);
+    for (size_t i = 0; i < n; i++) {
+        ech_dfa_free(&match[i]);
+        ech_dfa_free(&avoid[i]);
+    }
     return rc;
 }
 

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "src/text/constraint_dfa.h"
+#include "src/text/constraint_regex.h"
 #include "src/text/constraint_schema.h"
 
 /* How deep subschemas may nest, references and combinations counted. */
@@ -87,7 +87,7 @@ ech_status ech_schema_quote(ech_schema *s, ech_str text, ech_buf *out);
 ech_status ech_schema_resolve(ech_schema *s, const char *ref, const json_t **ret);
 /* The automaton of a `pattern`; key is where to report errors. */
 ech_status ech_schema_pattern(ech_schema *s, const json_t *pattern, const char *key,
-                              ech_dfa **ret_dfa);
+                              ech_regex_reading reading, ech_dfa **ret_dfa);
 /* The automaton of a `format`. */
 ech_status ech_schema_format(ech_schema *s, const char *name, ech_dfa **ret_dfa);
 

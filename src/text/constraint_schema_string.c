@@ -66,22 +66,24 @@ static ech_status fail_pattern(ech_schema *const s, const ech_status rc, const c
 }
 
 static ech_status parse_pattern(ech_schema *const s, const json_t *const pattern,
-                                const char *const key, ech_regex **const ret)
+                                const char *const key, const ech_regex_reading reading,
+                                ech_regex **const ret)
 {
     if (!json_is_string(pattern))
         return ech_schema_fail(s, ECH_EFORMAT, key, "it must be a string");
     ech_error cause = { 0 };
     const ech_str text = { json_string_value(pattern), json_string_length(pattern) };
-    const ech_status rc = ech_regex_parse(text, ret, &cause);
+    const ech_status rc = ech_regex_parse(text, reading, ret, &cause);
     return rc == ECH_OK ? rc : fail_pattern(s, rc, key, &cause);
 }
 
 ech_status ech_schema_pattern(ech_schema *const s, const json_t *const pattern,
-                              const char *const key, ech_dfa **const ret_dfa)
+                              const char *const key, const ech_regex_reading reading,
+                              ech_dfa **const ret_dfa)
 {
     ech_regex *regex = NULL;
     ech_error cause = { 0 };
-    ECH_TRY(parse_pattern(s, pattern, key, &regex));
+    ECH_TRY(parse_pattern(s, pattern, key, reading, &regex));
     const ech_status rc = ech_regex_dfa(regex, true, ret_dfa, &cause);
     ech_regex_free(&regex);
     return rc == ECH_OK ? rc : fail_pattern(s, rc, key, &cause);
@@ -98,7 +100,7 @@ ech_status ech_schema_format(ech_schema *const s, const char *const name, ech_df
     }
     ech_regex *re = NULL;
     ech_error cause = { 0 };
-    ech_status rc = ech_regex_parse(ech_str_from(regex), &re, &cause);
+    ech_status rc = ech_regex_parse(ech_str_from(regex), ECH_REGEX_STRICT, &re, &cause);
     if (rc == ECH_OK) rc = ech_regex_dfa(re, false, ret_dfa, &cause);
     ech_regex_free(&re);
     return rc == ECH_OK ? rc : fail_pattern(s, rc, "format", &cause);
@@ -134,7 +136,7 @@ static ech_status intersect_all(ech_schema *const s, const json_t *const schema,
             const json_t *const item = json_is_array(value) ? json_array_get(value, i) : value;
             ech_dfa *one = NULL;
             if (k == 0)
-                ECH_TRY(ech_schema_pattern(s, item, keys[k], &one));
+                ECH_TRY(ech_schema_pattern(s, item, keys[k], ECH_REGEX_STRICT, &one));
             else
                 ECH_TRY(ech_schema_format(s, json_string_value(item), &one));
             ECH_TRY(intersect(s, all, &one));
@@ -169,7 +171,7 @@ static ech_status lone_pattern(ech_schema *const s, const json_t *const pattern,
     ech_dfa *dfa = NULL;
     ech_error cause = { 0 };
     ech_cx content = ECH_CX_FAIL;
-    ECH_TRY(parse_pattern(s, pattern, "pattern", &regex));
+    ECH_TRY(parse_pattern(s, pattern, "pattern", ECH_REGEX_STRICT, &regex));
     ech_status rc = ech_regex_dfa(regex, true, &dfa, NULL);
     if (rc == ECH_OK && dfa->n_states <= LARGE_PATTERN) {
         content = ech_dfa_expr(s->g, dfa, ECH_SPELL_JSON);

@@ -176,7 +176,7 @@ static int32_t draw(const uint32_t *const words, const uint32_t n_ids, const boo
                                   : i < 256   ? &byte
                                               : NULL;
         const bool closes =
-            bytes != NULL && len == 1 && strchr("\"}]:,", bytes[0]) != NULL && bytes[0] != 0;
+            bytes != NULL && len == 1 && strchr("\"}]", bytes[0]) != NULL && bytes[0] != 0;
         some[n++] = (int32_t)i;
         if (closes && late && random_below(4) != 0) {
             some[n_closing++] = (int32_t)i; /* overwrites what is not needed then */
@@ -214,7 +214,7 @@ static json_t *sample(ech_constraint *const c, const ech_tokenizer *const tok)
     json_t *out = rc != ECH_OK ? json_pack("{s:s}", "error", err.text)
                   : !ended     ? json_pack("{s:s%}", "unfinished", text.data, text.len)
                                : json_stringn(text.data != NULL ? text.data : "", text.len);
-    if (out == NULL) out = json_pack("{s:s}", "error", "a sample is not UTF-8");
+    if (out == NULL) out = json_pack("{s:s}", ended ? "error" : "unfinished", "it is not UTF-8");
     ech_constraint_state_destroy(&s);
     ech_buf_fini(&text);
     free(words);
