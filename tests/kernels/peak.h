@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The calling thread's CPU time, which neighbours on the machine disturb less than wall time. */
+int64_t cpu_ns(void);
 /* Reads n bytes in four streams; the value only keeps the reads alive. */
 uint64_t peak_read(const void *p, size_t n);
 /* Loops of one instruction between registers, n rounds; returns operations done. */
