@@ -8,6 +8,7 @@
 #include "src/base/atomic.h"
 #include "src/base/error.h"
 #include "src/chip/half.h"
+#include "src/chip/quant.h"
 
 /* Row `id` of a packed table: one lane of one panel. */
 static void unpack_row(const ech_pack_type type, const char *const matrix, const uint32_t cols,
@@ -15,6 +16,10 @@ static void unpack_row(const ech_pack_type type, const char *const matrix, const
 {
     const char *const panel = matrix + id / ECH_PANEL * ech_panel_bytes(type, cols);
     const uint32_t lane = id % ECH_PANEL;
+    if (ech_pack_is_quant(type)) {
+        ech_quant_get(panel, type, lane, cols, y);
+        return;
+    }
     const float *const f32 = (const float *)panel;
     const uint16_t *const u16 = (const uint16_t *)panel;
     for (uint32_t k = 0; k < cols; k++) {

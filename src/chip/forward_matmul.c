@@ -11,6 +11,7 @@
  */
 #include "src/base/error.h"
 #include "src/chip/forward.h"
+#include "src/chip/quant.h"
 
 /* A tile is at most so many rows: its products stay in the L1 cache. */
 #define TILE_ROWS  48
@@ -22,6 +23,7 @@
 
 ech_act_type ech_act_of(const ech_pack_type type, const ech_compute compute)
 {
+    if (ech_pack_is_quant(type)) return ECH_ACT_Q8;
     return type == ECH_PACK_BF16 && compute == ECH_COMPUTE_BF16 ? ECH_ACT_BF16 : ECH_ACT_F32;
 }
 
@@ -29,6 +31,7 @@ uint64_t ech_prep_row_bytes(const ech_pack_type type, const ech_compute compute,
                             const uint64_t cols)
 {
     const uint64_t each = ech_act_of(type, compute) == ECH_ACT_BF16 ? 2 : 4;
+    if (ech_pack_is_quant(type)) return (ech_quant_row_bytes(cols) + 63) / 64 * 64 + 64;
     /* 64 more, so that rows of 4 KiB don't fall on the same cache sets. */
     return (cols * each + 63) / 64 * 64 + 64;
 }
@@ -81,7 +84,10 @@ static void prepare_row(const ech_forward *const f, const product *const p, cons
         f->k->rms_norm(x, p->norm, n, p->eps, normed);
         x = normed;
     }
-    f->k->to_bf16(x, n, (uint16_t *)dst);
+    if (act == ECH_ACT_BF16)
+        f->k->to_bf16(x, n, (uint16_t *)dst);
+    else
+        f->k->to_q8(x, n, ech_quant_factor((ech_pack_type)p->weight->type), dst);
 }
 
 /* All rows, ready for every core; with a barrier where cores share the work. */

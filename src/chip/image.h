@@ -13,6 +13,8 @@
  *     f16   [panel][k][16]
  *     bf16  [panel][k/2][16][2]        one load: 16 rows x 2 k, for shifts and for dot products
  *
+ *     q8, q4, q4m  blocks with scales, see quant.h
+ *
  * Rows are padded to 16, odd K of bf16 to 2, both with zeros. One layout serves every instruction
  * set. Vectors are f32, contiguous. A raw entry is bytes that only its owner interprets.
  *
@@ -29,7 +31,7 @@
 #include "echelon/status.h"
 
 #define ECH_IMAGE_MAGIC          UINT64_C(0x474d49484345beef)
-#define ECH_IMAGE_LAYOUT_VERSION 1
+#define ECH_IMAGE_LAYOUT_VERSION 2
 #define ECH_IMAGE_ALIGN                                                                            \
     4096                   /* of entries: a page, so that a part can be advised or checked alone */
 #define ECH_IMAGE_NAME 120 /* bytes of an entry's name, its zero included */
@@ -40,7 +42,10 @@ typedef enum ech_pack_type {
     ECH_PACK_F32,
     ECH_PACK_F16,
     ECH_PACK_BF16,
-    ECH_PACK_S8, /* only in KV pages: [panel][k][16] bytes, scales beside them */
+    ECH_PACK_S8,  /* only in KV pages: [panel][k][16] bytes, scales beside them */
+    ECH_PACK_Q8,  /* 8-bit blocks of 32 columns with a scale: quant.h */
+    ECH_PACK_Q4,  /* 4-bit blocks with a scale */
+    ECH_PACK_Q4M, /* 4-bit blocks with a scale and a minimum */
     ECH_PACK_COUNT,
 } ech_pack_type;
 

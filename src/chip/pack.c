@@ -16,6 +16,7 @@
 #include "src/base/error.h"
 #include "src/chip/dequant.h"
 #include "src/chip/half.h"
+#include "src/chip/quant.h"
 
 #define MAX_ITEMS   (1u << 20)
 #define MAX_SOURCES 255 /* a task has 256 tensors, the last is the image */
@@ -206,6 +207,12 @@ static void put_row(char *const panel, const ech_pack_type type, const uint32_t 
 {
     float *const f32 = (float *)panel;
     uint16_t *const u16 = (uint16_t *)panel;
+    if (ech_pack_is_quant(type)) {
+        for (uint32_t i = 0; i < n; i += ECH_QUANT_BLOCK)
+            ech_quant_put(panel, type, lane, k + i, x + i,
+                          n - i < ECH_QUANT_BLOCK ? n - i : ECH_QUANT_BLOCK);
+        return;
+    }
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t at = k + i;
         if (type == ECH_PACK_F32)

@@ -56,7 +56,7 @@ static void take_shape(toy_shape *const s, const char *const name)
 
 static void take_option(setup *const o, const char *const name, const char *const value)
 {
-    static const char *const types[] = { "f32", "f16", "bf16", NULL };
+    static const char *const types[] = { "f32", "f16", "bf16", "s8", "q8", "q4", "q4m", NULL };
     static const char *const kvs[] = { "f16", "f32", "bf16", "q8", NULL };
     static const char *const computes[] = { "f32", "bf16", NULL };
     static const char *const isas[] = { "auto", "ref", "avx2", "avx512", NULL };
@@ -85,7 +85,7 @@ static void take_option(setup *const o, const char *const name, const char *cons
         o->isa = (ech_isa)pick(value, isas);
     else if (strcmp(name, "--type") == 0) {
         o->shape.type = (ech_pack_type)pick(value, types);
-        o->shape.source = (ech_src_type)o->shape.type;
+        o->shape.source = o->shape.type < ECH_PACK_S8 ? (ech_src_type)o->shape.type : ECH_SRC_F32;
     } else {
         fprintf(stderr, "bench_model: unknown option %s\n", name);
         exit(2);

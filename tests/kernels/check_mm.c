@@ -2,20 +2,21 @@
 /*
  * Matrix products against ref: every pair of types, panels, rows, odd and even k, unaligned
  * activations, K in parts, gaps between output rows. f32 activations: equal bits. bf16: within
- * 1e-5 of the sum of magnitudes, since CPUs add a pair in their own way. And for both: a row's bits
- * don't depend on the rows beside it.
+ * 1e-5 of the sum of magnitudes, since CPUs add a pair in their own way. Quantised: equal bits,
+ * with bytes at their extremes. And for all: a row's bits don't depend on the rows beside it.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/chip/half.h"
+#include "src/chip/quant.h"
 #include "tests/kernels/kernels.h"
 
 #define GAP    3          /* floats between output rows */
 #define CANARY 12345.678f /* in them */
 
-static const char *const act_names[ECH_ACT_COUNT] = { "f32", "bf16" };
+static const char *const act_names[ECH_ACT_COUNT] = { "f32", "bf16", "q8" };
 
 typedef struct mm_case {
     ech_pack_type type;
@@ -29,8 +30,60 @@ typedef struct mm_case {
     size_t w_bytes, x_bytes, x_stride, y_stride, y_bytes;
 } mm_case;
 
+/* One of several kinds of bytes: the extremes that would saturate, and random ones. */
+static void fill_bytes(uint8_t *const to, const size_t n, const uint8_t low, const uint8_t high)
+{
+    const uint64_t kind = draw() % 5;
+    for (size_t i = 0; i < n; i++)
+        to[i] = kind == 0   ? low
+                : kind == 1 ? high
+                : kind == 2 ? (i % 2 == 0 ? low : high)
+                : kind == 3 ? (i / 4 % 2 == 0 ? low : high)
+                            : (uint8_t)draw();
+}
+
+/* d, and m, of every row and block. */
+static void fill_scales(uint16_t *const to, const uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = ech_f16_from_f32(draw_f32(false));
+}
+
+static void fill_quant_panel(const mm_case *const c, char *const at)
+{
+    const uint32_t data = ech_quant_data_bytes(c->type), unit = ech_quant_unit_bytes(c->type);
+    for (uint32_t u = 0; u < ech_quant_blocks(c->k_last) / 2; u++) {
+        fill_bytes((uint8_t *)at + (size_t)u * unit, data, 0, 255);
+        fill_scales((uint16_t *)(at + (size_t)u * unit + data), (unit - data) / 2);
+    }
+}
+
+/* Activations -127 … 127 and their corrections. */
+static void fill_quant_row(const mm_case *const c, char *const row)
+{
+    const uint32_t n_blocks = ech_quant_blocks(c->k_last);
+    int8_t *const q = (int8_t *)row;
+    float *const s = (float *)(row + (size_t)n_blocks * ECH_QUANT_BLOCK);
+    int32_t *const sums = (int32_t *)(s + n_blocks);
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        int8_t *const block = q + (size_t)b * ECH_QUANT_BLOCK;
+        fill_bytes((uint8_t *)block, ECH_QUANT_BLOCK, 0x81, 0x7f);
+        int32_t sum = 0;
+        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++) {
+            if (block[i] == -128) block[i] = 127;
+            sum += block[i];
+        }
+        s[b] = draw_f32(c->odd);
+        sums[b] = sum * ech_quant_factor(c->type);
+    }
+}
+
 static void fill_panel(const mm_case *const c, char *const at, const uint32_t k)
 {
+    if (ech_pack_is_quant(c->type)) {
+        fill_quant_panel(c, at);
+        return;
+    }
     const uint32_t k_pad = c->type == ECH_PACK_BF16 ? (k + 1) / 2 * 2 : k;
     for (size_t i = 0; i < (size_t)k_pad * ECH_PANEL; i++) {
         const float v = draw_f32(c->odd);
@@ -58,7 +111,9 @@ static void fill_weights(mm_case *const c)
 
 static void fill_activations(mm_case *const c)
 {
-    for (uint32_t r = 0; r < c->n_rows; r++)
+    for (uint32_t r = 0; r < c->n_rows && ech_pack_is_quant(c->type); r++)
+        fill_quant_row(c, c->x + r * c->x_stride);
+    for (uint32_t r = 0; r < c->n_rows && !ech_pack_is_quant(c->type); r++)
         for (uint32_t k = 0; k < c->x_stride / (c->act == ECH_ACT_F32 ? 4 : 2); k++) {
             const float v = draw_f32(c->odd);
             if (c->act == ECH_ACT_F32)
@@ -73,7 +128,9 @@ static void open_case(mm_case *const c)
     c->k = (c->n_parts - 1) * c->k_part + c->k_last;
     c->w_bytes = c->n_panels * c->n_parts * ech_panel_bytes(c->type, c->k_part);
     /* Odd multiples of 4: rows are aligned to nothing more. */
-    c->x_stride = (c->k + 1) / 2 * 4 * (c->act == ECH_ACT_F32 ? 2 : 1) + (draw() % 2) * 4;
+    c->x_stride = ech_pack_is_quant(c->type)
+                      ? ech_quant_row_bytes(c->k_last) + (draw() % 2) * 4
+                      : (c->k + 1) / 2 * 4 * (c->act == ECH_ACT_F32 ? 2 : 1) + (draw() % 2) * 4;
     c->x_bytes = c->n_rows * c->x_stride;
     c->y_stride = c->n_panels * ECH_PANEL + GAP;
     c->y_bytes = c->n_rows * c->y_stride * sizeof(float);
@@ -114,7 +171,7 @@ static void run(const mm_case *const c, const ech_cpu_ops *const ops, float *con
 /* How far bf16 results may be apart: the chain's magnitude is at most k * 30 * 30. */
 static bool close_enough(const mm_case *const c, const float a, const float b)
 {
-    if (c->act == ECH_ACT_F32 || c->odd) return same_f32(a, b);
+    if (c->act != ECH_ACT_BF16 || c->odd) return same_f32(a, b);
     return fabsf(a - b) <= 1e-5f * (float)c->k * 30.0f + 1e-6f * fabsf(a);
 }
 
@@ -172,7 +229,8 @@ void check_mm(const level *const l)
                         .act = (ech_act_type)act,
                         .n_panels = panels,
                         .n_rows = rows,
-                        .n_parts = draw() % 2 == 0 ? 1 : 1 + (uint32_t)(draw() % 4),
+                        .n_parts =
+                            act == ECH_ACT_Q8 || draw() % 2 == 0 ? 1 : 1 + (uint32_t)(draw() % 4),
                         .k_last = ks[draw() % (sizeof(ks) / sizeof(ks[0]))],
                         .odd = draw() % 4 == 0,
                     };

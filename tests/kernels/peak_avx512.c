@@ -44,6 +44,7 @@ double peak_dpbf16_avx512(const uint64_t n)
 double peak_dpbusd_avx512(const uint64_t n)
 {
     __m512i acc[CHAINS];
+#pragma GCC unroll 24
     for (int i = 0; i < CHAINS; i++)
         acc[i] = _mm512_set1_epi32(i);
     const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
@@ -51,6 +52,7 @@ double peak_dpbusd_avx512(const uint64_t n)
 #pragma GCC unroll 24
         for (int i = 0; i < CHAINS; i++)
             __asm__ volatile("vpdpbusd %1, %2, %0" : "+v"(acc[i]) : "v"(a), "v"(b));
+#pragma GCC unroll 24
     for (int i = 1; i < CHAINS; i++)
         acc[0] = _mm512_add_epi32(acc[0], acc[i]);
     volatile int sink = _mm512_cvtsi512_si32(acc[0]);

@@ -11,6 +11,7 @@
  *                 gives equal bits on every CPU.
  *   mm, act bf16  one chain over pairs, k = 0, 2, 4, …, each pair as the CPU's vdpbf16ps adds it
  *                 (odd k first, then even, denormals flushed); elsewhere two fma in that order.
+ *   mm, act q8    one chain over blocks of 32 columns, whose integer sum is exact: quant.h.
  *   sums          16 lanes, lane i takes elements i, i+16, …; then lanes i and i+8, i+4, i+2, i+1
  *                 are added. Elements past the end count as nothing.
  *   exp           one polynomial, ech_exp_ref() in ref/, the same operations on every CPU.
@@ -30,6 +31,7 @@
 typedef enum ech_act_type {
     ECH_ACT_F32,
     ECH_ACT_BF16, /* uint16_t, padded with a zero to an even number */
+    ECH_ACT_Q8,   /* bytes in blocks of 32 with scales: quant.h */
     ECH_ACT_COUNT,
 } ech_act_type;
 
@@ -74,6 +76,8 @@ typedef struct ech_cpu_ops {
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *y);
     /* Rounded to nearest even; what f16 can't hold becomes its largest; NaN stays NaN. */
     void (*to_f16)(const float *x, uint32_t n, uint16_t *y);
+    /* A row for quantised weights (quant.h), whose block sums are multiplied by factor. */
+    void (*to_q8)(const float *x, uint32_t n, int32_t factor, void *row);
     /* y += x */
     void (*add)(float *y, const float *x, uint32_t n);
     /* y = gate / (1 + exp(-gate)) * up */

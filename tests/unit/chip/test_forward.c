@@ -102,6 +102,18 @@ static void logits_are_those_of_double_precision(void **state)
     }
 }
 
+/* Activations are quantised too: 1/254 of a block's largest number at most. */
+static void quantised_logits_are_close(void **state)
+{
+    (void)state;
+    for (int isa = ECH_ISA_REF; isa <= ECH_ISA_AVX512; isa++)
+        for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q4M; type++) {
+            toy_shape s = small;
+            s.type = (ech_pack_type)type;
+            expect_close(&s, (ech_isa)isa, 8e-2);
+        }
+}
+
 static void expect_same_bits(const toy_shape *const shape, const ech_isa isa, const uint32_t n)
 {
     static const struct {
@@ -196,6 +208,11 @@ static void wide_rows_do_not_depend_on_their_neighbours(void **state)
     s.compute = ECH_COMPUTE_BF16;
     s.kv = ECH_KV_Q8;
     expect_rows_alone(s);
+    s.source = ECH_SRC_F32;
+    for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q4M; type++) {
+        s.type = (ech_pack_type)type;
+        expect_rows_alone(s);
+    }
 }
 
 int main(int argc, char **argv)
@@ -206,6 +223,7 @@ int main(int argc, char **argv)
     printf("seed=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_double_precision),
+        cmocka_unit_test(quantised_logits_are_close),
         cmocka_unit_test(bits_do_not_depend_on_chunks_and_threads),
     };
     const struct CMUnitTest wide[] = {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/chip/half.h"
+#include "src/chip/quant.h"
 #include "tests/unit/test.h"
 
 #define EPS 1e-6f
@@ -96,6 +97,37 @@ static void fill(toy *const t, const tensor_offsets *const a, uint64_t seed)
         const uint16_t half = t->s.source == ECH_SRC_F16 ? ech_f16_from_f32(t->weights[i])
                                                          : ech_bf16_from_f32(t->weights[i]);
         memcpy(src + i * each, each == 4 ? (void *)&t->weights[i] : (void *)&half, each);
+    }
+}
+
+/* Rows as a quantised panel holds them, so that the reference multiplies the same numbers. */
+static void settle(toy *const t, const size_t at, const size_t rows, const uint32_t cols)
+{
+    char *const panel = calloc(1, ech_panel_bytes(t->s.type, cols));
+    for (size_t r = 0; r < rows; r++) {
+        float *const x = t->weights + at + r * cols;
+        for (uint32_t k = 0; k < cols; k += ECH_QUANT_BLOCK)
+            ech_quant_put(panel, t->s.type, 5, k, x + k,
+                          cols - k < ECH_QUANT_BLOCK ? cols - k : ECH_QUANT_BLOCK);
+        ech_quant_get(panel, t->s.type, 5, cols, x);
+    }
+    free(panel);
+}
+
+static void settle_all(toy *const t, const tensor_offsets *const a)
+{
+    const toy_shape *const s = &t->s;
+    const uint32_t h = s->hidden, d = s->head_dim;
+    settle(t, a->embed, s->vocab, h);
+    settle(t, a->head, s->vocab, h);
+    for (uint32_t l = 0; l < s->n_layers; l++) {
+        settle(t, a->layer[l].q, s->n_heads * d, h);
+        settle(t, a->layer[l].k, s->n_kv_heads * d, h);
+        settle(t, a->layer[l].v, s->n_kv_heads * d, h);
+        settle(t, a->layer[l].o, h, s->n_heads * d);
+        settle(t, a->layer[l].gate, s->ffn, h);
+        settle(t, a->layer[l].up, s->ffn, h);
+        settle(t, a->layer[l].down, h, s->ffn);
     }
 }
 
@@ -271,6 +303,7 @@ void toy_init(toy *const t, const toy_shape *const shape, const uint64_t seed)
     t->inv_freq = malloc(shape->head_dim / 2 * sizeof(float));
     for (uint32_t i = 0; i < shape->head_dim / 2; i++)
         t->inv_freq[i] = (float)pow(10000.0, -2.0 * i / shape->head_dim);
+    if (ech_pack_is_quant(shape->type)) settle_all(t, &m.a);
     plan_image(&m);
     t->image = aligned_alloc(4096, t->image_bytes);
     memset(t->image, 0, t->image_bytes);

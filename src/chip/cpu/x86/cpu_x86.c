@@ -60,6 +60,10 @@ static void use_avx2(ech_cpu_ops *const ops)
     ops->mm[ECH_PACK_BF16][ECH_ACT_F32] = ech_k_mm_bf16_f32_avx2;
     ops->mm[ECH_PACK_BF16][ECH_ACT_BF16] = ech_k_mm_bf16_bf16_avx2;
     ops->mm[ECH_PACK_S8][ECH_ACT_F32] = ech_k_mm_s8_f32_avx2;
+    ops->mm[ECH_PACK_Q8][ECH_ACT_Q8] = ech_k_mm_q8_q8_avx2;
+    ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_avx2;
+    ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_avx2;
+    ops->to_q8 = ech_k_to_q8_avx2;
     ops->rms_norm = ech_k_rms_norm_avx2;
     ops->to_bf16 = ech_k_to_bf16_avx2;
     ops->to_f16 = ech_k_to_f16_avx2;
@@ -95,6 +99,12 @@ void ech_cpu_ops_init_x86(ech_cpu_ops *const ops, const uint32_t features)
     use_avx2(ops);
     if (!has_all(features, ECH_CPU_V4)) return;
     use_avx512(ops);
+    if (has_all(features, ECH_CPU_V4_VNNI)) {
+        ops->name = "avx512_vnni";
+        ops->mm[ECH_PACK_Q8][ECH_ACT_Q8] = ech_k_mm_q8_q8_avx512_vnni;
+        ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_avx512_vnni;
+        ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_avx512_vnni;
+    }
     if (!has_all(features, ECH_CPU_V4_BF16)) return;
     ops->name = "avx512_bf16";
     ops->mm[ECH_PACK_BF16][ECH_ACT_BF16] = ech_k_mm_bf16_bf16_avx512_bf16;

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products of quantised weights and activations, and the activations' quantisation, in plain C:
+ * what every other version must equal, integers and floats (quant.h has the formulas).
+ */
+#include <math.h>
+
+#include "src/chip/cpu/ref/ref.h"
+#include "src/chip/half.h"
+#include "src/chip/quant.h"
+
+/* Below it a block counts as zeros: 127 / 1e-30 is still a number. */
+#define TINY 1e-30f
+
+void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t factor, void *const row)
+{
+    const uint32_t n_blocks = ech_quant_blocks(n);
+    int8_t *const q = row;
+    float *const s = (float *)(q + (size_t)n_blocks * ECH_QUANT_BLOCK);
+    int32_t *const c = (int32_t *)(s + n_blocks);
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        const uint32_t from = b * ECH_QUANT_BLOCK;
+        const uint32_t len = from >= n                    ? 0
+                             : n - from < ECH_QUANT_BLOCK ? n - from
+                                                          : ECH_QUANT_BLOCK;
+        uint32_t max = 0; /* of magnitudes, as bits: infinities and NaN are the largest */
+        for (uint32_t i = 0; i < len; i++) {
+            const uint32_t bits = ech_f32_bits(x[from + i]) & 0x7fffffffu;
+            max = bits > max ? bits : max;
+        }
+        const float amax = ech_f32_from_bits(max);
+        const bool is_finite = max < 0x7f800000u, is_zero = amax < TINY;
+        const float inverse = is_finite && !is_zero ? 127.0f / amax : 0.0f;
+        s[b] = !is_finite ? NAN : is_zero ? 0.0f : amax / 127.0f;
+        int32_t sum = 0;
+        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++) {
+            const float v = i < len && is_finite ? x[from + i] * inverse : 0.0f;
+            q[from + i] = (int8_t)(ech_f32_bits(v + 0x1.8p+23f) & 0xffu);
+            sum += q[from + i];
+        }
+        c[b] = sum * factor;
+    }
+}
+
+/* Stored weight (0 … 255 or 0 … 15) of column i of a block. */
+static int32_t stored(const ech_pack_type type, const uint8_t *const data, const uint32_t lane,
+                      const uint32_t i)
+{
+    if (type == ECH_PACK_Q8) return data[(i / 4) * 64 + lane * 4 + i % 4];
+    const uint8_t pair = data[(i % 16 / 4) * 64 + lane * 4 + i % 4];
+    return i < 16 ? pair & 15 : pair >> 4;
+}
+
+static float add_block(const ech_pack_type type, const char *const unit, const uint32_t half,
+                       const uint32_t lane, const int8_t *const q, const float s, const int32_t c,
+                       const float acc)
+{
+    const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
+    const uint16_t *const scales = (const uint16_t *)(unit + ech_quant_data_bytes(type));
+    const float d = ech_f16_to_f32(scales[half * ECH_PANEL + lane]);
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
+        sum += stored(type, data, lane, i) * q[i];
+    if (type != ECH_PACK_Q4M) return fmaf((float)(sum + c), d * s, acc);
+    const float m = ech_f16_to_f32(scales[(2 + half) * ECH_PANEL + lane]);
+    return fmaf(fmaf((float)sum, d, (float)c * m), s, acc);
+}
+
+static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
+{
+    const uint32_t n_blocks = ech_quant_blocks(a->k_last);
+    for (uint32_t p = 0; p < a->n_panels; p++)
+        for (uint32_t r = 0; r < a->n_rows; r++) {
+            const int8_t *const q = (const int8_t *)a->x + r * a->x_stride;
+            const float *const s = (const float *)(q + (size_t)n_blocks * ECH_QUANT_BLOCK);
+            const int32_t *const c = (const int32_t *)(s + n_blocks);
+            for (uint32_t lane = 0; lane < ECH_PANEL; lane++) {
+                float acc = 0.0f;
+                for (uint32_t b = 0; b < n_blocks; b++)
+                    acc =
+                        add_block(type, (const char *)a->w[p] + b / 2 * ech_quant_unit_bytes(type),
+                                  b % 2, lane, q + b * ECH_QUANT_BLOCK, s[b], c[b], acc);
+                a->y[r * a->y_stride + (size_t)p * ECH_PANEL + lane] = acc;
+            }
+        }
+}
+
+void ech_k_mm_q8_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q8);
+}
+
+void ech_k_mm_q4_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q4);
+}
+
+void ech_k_mm_q4m_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q4M);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quantised products with vpdpbusd: stored weights are its unsigned bytes, activations its signed
+ * ones; one load is 4 columns of a panel's 16 rows. Integers start at c, which takes the weights'
+ * offset back, and can't overflow or saturate: 32 * 255 * 127 < 2^21. The f32 part is that of
+ * ref/quant_ref.c, so the bits are equal.
+ *
+ * 12 integer and 12 float accumulators of the 32 registers.
+ */
+#include <immintrin.h>
+
+#define TILE_MAX_ROWS  6
+#define TILE_PANELS(n) ((n) <= 3 ? 4 : 2)
+#define TILE_CASES(tile)                                                                           \
+    CASE(1, tile);                                                                                 \
+    CASE(2, tile);                                                                                 \
+    CASE(3, tile);                                                                                 \
+    CASE(4, tile);                                                                                 \
+    CASE(5, tile);                                                                                 \
+    CASE(6, tile);
+
+#include "src/chip/cpu/x86/kernels.h"
+#include "src/chip/cpu/x86/mm_tile.h"
+#include "src/chip/quant.h"
+
+#define MAX_P 4
+#define MAX_R 6
+
+/* By hand: gcc 12 copies the accumulator before every one of the intrinsic. */
+ALWAYS_INLINE __m512i dot(__m512i acc, const __m512i w, const __m512i x)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
+}
+
+/* Rows of activations: bytes, then scales, then corrections (quant.h). */
+typedef struct act_rows {
+    const char *q[MAX_R];
+    size_t s, c; /* from a row's first byte */
+} act_rows;
+
+ALWAYS_INLINE __m512i quad(const act_rows *const x, const uint32_t j, const size_t at)
+{
+    int32_t v;
+    __builtin_memcpy(&v, x->q[j] + at, sizeof(v));
+    return _mm512_set1_epi32(v);
+}
+
+ALWAYS_INLINE __m512 scale_of(const act_rows *const x, const uint32_t j, const uint32_t block)
+{
+    return _mm512_castsi512_ps(quad(x, j, x->s + (size_t)block * 4));
+}
+
+/* One group of 4 columns: every panel's weights against every row. */
+ALWAYS_INLINE void group(const act_rows *const x, const size_t at, const uint32_t n_panels,
+                         const uint32_t n_rows, const __m512i w[MAX_P], __m512i sum[MAX_P][MAX_R])
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m512i xj = quad(x, j, at);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) sum[i][j] = dot(sum[i][j], w[i], xj);
+    }
+}
+
+ALWAYS_INLINE void sums_q8(const char *const *const unit, const act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m512i sum[MAX_P][MAX_R])
+{
+    __m512i w[MAX_P];
+    UNROLL for (uint32_t g = 0; g < 8; g++)
+    {
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
+            _mm512_load_si512(unit[i] + block % 2 * 512 + g * 64);
+        group(x, (size_t)block * ECH_QUANT_BLOCK + g * 4, n_panels, n_rows, w, sum);
+    }
+}
+
+ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m512i sum[MAX_P][MAX_R])
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i w[MAX_P], high[MAX_P];
+    UNROLL for (uint32_t g = 0; g < 4; g++)
+    {
+        UNROLL for (uint32_t i = 0; i < n_panels; i++)
+        {
+            const __m512i pair = _mm512_load_si512(unit[i] + block % 2 * 256 + g * 64);
+            w[i] = _mm512_and_si512(pair, low);
+            high[i] = _mm512_and_si512(_mm512_srli_epi16(pair, 4), low);
+        }
+        group(x, (size_t)block * ECH_QUANT_BLOCK + g * 4, n_panels, n_rows, w, sum);
+        group(x, (size_t)block * ECH_QUANT_BLOCK + 16 + g * 4, n_panels, n_rows, high, sum);
+    }
+}
+
+/* 16 f16 at index `which` of a unit's scales. */
+ALWAYS_INLINE __m512 scales_at(const char *const unit, const ech_pack_type type,
+                               const uint32_t which)
+{
+    return _mm512_cvtph_ps(
+        _mm256_load_si256((const __m256i *)(unit + ech_quant_data_bytes(type) + which * 32)));
+}
+
+ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
+                             const act_rows *const x, const uint32_t block, const uint32_t n_panels,
+                             const uint32_t n_rows, __m512 acc[MAX_P][MAX_R])
+{
+    const bool has_min = type == ECH_PACK_Q4M;
+    __m512i sum[MAX_P][MAX_R];
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m512i c = has_min ? _mm512_setzero_si512() : quad(x, j, x->c + (size_t)block * 4);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) sum[i][j] = c;
+    }
+    if (type == ECH_PACK_Q8)
+        sums_q8(unit, x, block, n_panels, n_rows, sum);
+    else
+        sums_q4(unit, x, block, n_panels, n_rows, sum);
+    __m512 d[MAX_P], m[MAX_P];
+    UNROLL for (uint32_t i = 0; i < n_panels; i++)
+    {
+        d[i] = scales_at(unit[i], type, block % 2);
+        if (has_min) m[i] = scales_at(unit[i], type, 2 + block % 2);
+    }
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m512 s = scale_of(x, j, block);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++)
+        {
+            const __m512 f = _mm512_cvtepi32_ps(sum[i][j]);
+            if (!has_min) {
+                acc[i][j] = _mm512_fmadd_ps(f, _mm512_mul_ps(d[i], s), acc[i][j]);
+                continue;
+            }
+            const __m512 c = _mm512_cvtepi32_ps(quad(x, j, x->c + (size_t)block * 4));
+            acc[i][j] =
+                _mm512_fmadd_ps(_mm512_fmadd_ps(f, d[i], _mm512_mul_ps(c, m[i])), s, acc[i][j]);
+        }
+    }
+}
+
+ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const a,
+                              const uint32_t p, const uint32_t r, const uint32_t n_panels,
+                              const uint32_t n_rows)
+{
+    __m512 acc[MAX_P][MAX_R];
+    const char *unit[MAX_P];
+    act_rows x;
+    const uint32_t n_blocks = ech_quant_blocks(a->k_last);
+    x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
+    x.c = x.s + (size_t)n_blocks * 4;
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) x.q[j] = keep((const char *)row_f32(a, r + j));
+    UNROLL for (uint32_t i = 0; i < n_panels; i++)
+    {
+        unit[i] = keep(a->w[p + i]);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++) acc[i][j] = _mm512_setzero_ps();
+    }
+    for (uint32_t b = 0; b < n_blocks; b += 2) {
+        one_block(type, unit, &x, b, n_panels, n_rows, acc);
+        one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
+    }
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        _mm512_storeu_ps(output_at(a, p + i, r + j), acc[i][j]);
+}
+
+#define TILE(name, type)                                                                           \
+    ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
+                            const uint32_t n_panels, const uint32_t n_rows)                        \
+    {                                                                                              \
+        tile_quant(type, a, p, r, n_panels, n_rows);                                               \
+    }
+
+TILE(tile_q8, ECH_PACK_Q8)
+TILE(tile_q4, ECH_PACK_Q4)
+TILE(tile_q4m, ECH_PACK_Q4M)
+
+MM_KERNEL(ech_k_mm_q8_q8_avx512_vnni, tile_q8)
+MM_KERNEL(ech_k_mm_q4_q8_avx512_vnni, tile_q4)
+MM_KERNEL(ech_k_mm_q4m_q8_avx512_vnni, tile_q4m)

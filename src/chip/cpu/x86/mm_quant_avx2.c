@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quantised products with vpmaddubsw and vpmaddwd. Nothing saturates, for any weight byte:
+ *
+ *   q8   |w| as unsigned times the activation with w's sign: two products are at most
+ *        2 * 128 * 127 = 32512 < 32768. (The stored byte w + 128 against the activation would
+ *        reach 2 * 255 * 127.) The sum needs no correction then.
+ *   q4   stored nibbles times activations: two products are at most 2 * 15 * 127 = 3810, so that
+ *        the 8 groups of a block can be added in 16 bits: 30480.
+ *
+ * A panel's 16 rows are two ymm, taken one after the other: the integers of 6 rows and a few
+ * temporaries fill the 16 registers. The f32 part is that of ref/quant_ref.c.
+ */
+#include <immintrin.h>
+
+#define TILE_MAX_ROWS  4
+#define TILE_PANELS(n) ((n) == 1 ? 2 : 1)
+#define TILE_CASES(tile)                                                                           \
+    CASE(1, tile);                                                                                 \
+    CASE(2, tile);                                                                                 \
+    CASE(3, tile);                                                                                 \
+    CASE(4, tile);
+
+#include "src/chip/cpu/x86/kernels.h"
+#include "src/chip/cpu/x86/mm_tile.h"
+#include "src/chip/quant.h"
+
+#define MAX_P 4 /* halves: two to a panel */
+#define MAX_R 4
+
+typedef struct act_rows {
+    const char *q[MAX_R];
+    size_t s, c; /* from a row's first byte */
+} act_rows;
+
+ALWAYS_INLINE __m256i quad(const act_rows *const x, const uint32_t j, const size_t at)
+{
+    int32_t v;
+    __builtin_memcpy(&v, x->q[j] + at, sizeof(v));
+    return _mm256_set1_epi32(v);
+}
+
+ALWAYS_INLINE __m256i load(const char *const p)
+{
+    return _mm256_load_si256((const __m256i *)p);
+}
+
+/* sum: i32 of 8 rows each. */
+ALWAYS_INLINE void sums_q8(const char *const *const unit, const act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m256i sum[MAX_P][MAX_R])
+{
+    const __m256i ones = _mm256_set1_epi16(1), offset = _mm256_set1_epi8((char)-128);
+    UNROLL for (uint32_t g = 0; g < 8; g++) UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
+    {
+        const __m256i w =
+            _mm256_xor_si256(load(unit[i / 2] + block % 2 * 512 + g * 64 + i % 2 * 32), offset);
+        const __m256i magnitude = _mm256_abs_epi8(w);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
+            const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(xj, w));
+            const __m256i quads = _mm256_madd_epi16(pairs, ones);
+            sum[i][j] = g == 0 ? quads : _mm256_add_epi32(sum[i][j], quads);
+        }
+    }
+}
+
+ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m256i sum[MAX_P][MAX_R])
+{
+    const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    const size_t at = (size_t)block * ECH_QUANT_BLOCK;
+    UNROLL for (uint32_t g = 0; g < 4; g++) UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
+    {
+        const __m256i pair = load(unit[i / 2] + block % 2 * 256 + g * 64 + i % 2 * 32);
+        const __m256i w = _mm256_and_si256(pair, low);
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(pair, 4), low);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const __m256i a = _mm256_maddubs_epi16(w, quad(x, j, at + g * 4));
+            const __m256i b = _mm256_maddubs_epi16(high, quad(x, j, at + 16 + g * 4));
+            const __m256i both = _mm256_add_epi16(a, b);
+            sum[i][j] = g == 0 ? both : _mm256_add_epi16(sum[i][j], both);
+        }
+    }
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        sum[i][j] = _mm256_madd_epi16(sum[i][j], ones);
+}
+
+ALWAYS_INLINE __m256 scales_at(const char *const unit, const ech_pack_type type,
+                               const uint32_t which, const uint32_t half)
+{
+    return _mm256_cvtph_ps(_mm_load_si128(
+        (const __m128i *)(unit + ech_quant_data_bytes(type) + which * 32 + half * 16)));
+}
+
+ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
+                             const act_rows *const x, const uint32_t block, const uint32_t n_panels,
+                             const uint32_t n_rows, __m256 acc[MAX_P][MAX_R])
+{
+    __m256i sum[MAX_P][MAX_R];
+    if (type == ECH_PACK_Q8)
+        sums_q8(unit, x, block, n_panels, n_rows, sum);
+    else
+        sums_q4(unit, x, block, n_panels, n_rows, sum);
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
+    {
+        const __m256 d = scales_at(unit[i / 2], type, block % 2, i % 2);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
+            const __m256i c = quad(x, j, x->c + (size_t)block * 4);
+            if (type != ECH_PACK_Q4M) {
+                if (type == ECH_PACK_Q4) sum[i][j] = _mm256_add_epi32(sum[i][j], c);
+                acc[i][j] =
+                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i][j]), _mm256_mul_ps(d, s), acc[i][j]);
+                continue;
+            }
+            const __m256 m = scales_at(unit[i / 2], type, 2 + block % 2, i % 2);
+            const __m256 cm = _mm256_mul_ps(_mm256_cvtepi32_ps(c), m);
+            acc[i][j] = _mm256_fmadd_ps(_mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i][j]), d, cm), s,
+                                        acc[i][j]);
+        }
+    }
+}
+
+ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const a,
+                              const uint32_t p, const uint32_t r, const uint32_t n_panels,
+                              const uint32_t n_rows)
+{
+    __m256 acc[MAX_P][MAX_R];
+    const char *unit[MAX_P];
+    act_rows x;
+    const uint32_t n_blocks = ech_quant_blocks(a->k_last);
+    x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
+    x.c = x.s + (size_t)n_blocks * 4;
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) x.q[j] = keep((const char *)row_f32(a, r + j));
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] = keep(a->w[p + i]);
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        acc[i][j] = _mm256_setzero_ps();
+    for (uint32_t b = 0; b < n_blocks; b += 2) {
+        one_block(type, unit, &x, b, n_panels, n_rows, acc);
+        one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
+    }
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        _mm256_storeu_ps(output_at(a, p + i / 2, r + j) + i % 2 * 8, acc[i][j]);
+}
+
+#define TILE(name, type)                                                                           \
+    ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
+                            const uint32_t n_panels, const uint32_t n_rows)                        \
+    {                                                                                              \
+        tile_quant(type, a, p, r, n_panels, n_rows);                                               \
+    }
+
+TILE(tile_q8, ECH_PACK_Q8)
+TILE(tile_q4, ECH_PACK_Q4)
+TILE(tile_q4m, ECH_PACK_Q4M)
+
+MM_KERNEL(ech_k_mm_q8_q8_avx2, tile_q8)
+MM_KERNEL(ech_k_mm_q4_q8_avx2, tile_q4)
+MM_KERNEL(ech_k_mm_q4m_q8_avx2, tile_q4m)

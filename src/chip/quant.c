@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights to quantised panels, block by block, and back. The choice of d (and m) finds again what
+ * a block of Q8_0, Q4_0 or Q4_1 was made of, so that such files are repacked without a loss.
+ * Any thread; a block is written by one.
+ */
+#include "src/chip/quant.h"
+
+#include <math.h>
+
+#include "src/chip/half.h"
+
+static int32_t clamp(const float v, const int32_t lo, const int32_t hi)
+{
+    /* NaN and infinities of a weight can't be stored: they become lo. */
+    if (!(v > (float)lo)) return lo;
+    return v < (float)hi ? (int32_t)v : hi;
+}
+
+/* d and m as they will be read, and q of every number. */
+typedef struct block {
+    uint16_t d, m;
+    uint8_t q[ECH_QUANT_BLOCK];
+} block;
+
+static float inverse_of(const uint16_t d)
+{
+    const float x = ech_f16_to_f32(d);
+    return x != 0.0f ? 1.0f / x : 0.0f;
+}
+
+static void quantise_q8(const float *const x, const uint32_t n, block *const b)
+{
+    float max = 0.0f;
+    for (uint32_t i = 0; i < n; i++)
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    b->d = ech_f16_from_f32_clamped(max / 127.0f);
+    const float inverse = inverse_of(b->d);
+    for (uint32_t i = 0; i < n; i++)
+        b->q[i] = (uint8_t)(clamp(rintf(x[i] * inverse), -128, 127) + 128);
+    for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
+        b->q[i] = 128;
+}
+
+/* The number of largest magnitude becomes -8 d exactly. */
+static void quantise_q4(const float *const x, const uint32_t n, block *const b)
+{
+    float max = 0.0f;
+    for (uint32_t i = 0; i < n; i++)
+        max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
+    b->d = ech_f16_from_f32_clamped(max / -8.0f);
+    const float inverse = inverse_of(b->d);
+    for (uint32_t i = 0; i < n; i++)
+        b->q[i] = (uint8_t)clamp(rintf(x[i] * inverse) + 8.0f, 0, 15);
+    for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
+        b->q[i] = 8;
+}
+
+static void quantise_q4m(const float *const x, const uint32_t n, block *const b)
+{
+    float min = x[0], max = x[0];
+    for (uint32_t i = 1; i < n; i++) {
+        min = x[i] < min ? x[i] : min;
+        max = x[i] > max ? x[i] : max;
+    }
+    b->d = ech_f16_from_f32_clamped((max - min) / 15.0f);
+    b->m = ech_f16_from_f32_clamped(min);
+    const float inverse = inverse_of(b->d), m = ech_f16_to_f32(b->m);
+    for (uint32_t i = 0; i < n; i++)
+        b->q[i] = (uint8_t)clamp(rintf((x[i] - m) * inverse), 0, 15);
+    /* Of padding the activations are 0, their sum too: any number will do. */
+    for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
+        b->q[i] = 0;
+}
+
+static uint16_t *scales_at(const char *const unit, const ech_pack_type type, const uint32_t half)
+{
+    return (uint16_t *)(unit + ech_quant_data_bytes(type)) + half * ECH_PANEL;
+}
+
+/* Byte of column i of a block and row `lane`, from the block's first byte. */
+static size_t byte_q8(const uint32_t lane, const uint32_t i)
+{
+    return (size_t)(i / 4) * 64 + lane * 4 + i % 4;
+}
+
+void ech_quant_put(char *const panel, const ech_pack_type type, const uint32_t lane,
+                   const uint64_t k, const float *const x, const uint32_t n)
+{
+    char *const unit = panel + k / ECH_QUANT_UNIT * ech_quant_unit_bytes(type);
+    const uint32_t half = (uint32_t)(k / ECH_QUANT_BLOCK % 2);
+    uint8_t *const data = (uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
+    block b = { 0 };
+    if (type == ECH_PACK_Q8) quantise_q8(x, n, &b);
+    if (type == ECH_PACK_Q4) quantise_q4(x, n, &b);
+    if (type == ECH_PACK_Q4M) quantise_q4m(x, n, &b);
+    scales_at(unit, type, half)[lane] = b.d;
+    if (type == ECH_PACK_Q4M) scales_at(unit, type, 2 + half)[lane] = b.m;
+    if (type == ECH_PACK_Q8) {
+        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
+            data[byte_q8(lane, i)] = b.q[i];
+        return;
+    }
+    for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i++)
+        data[byte_q8(lane, i)] = (uint8_t)(b.q[i] | b.q[i + ECH_QUANT_BLOCK / 2] << 4);
+}
+
+void ech_quant_get(const char *const panel, const ech_pack_type type, const uint32_t lane,
+                   const uint32_t n, float *const y)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        const char *const unit = panel + (size_t)(k / ECH_QUANT_UNIT) * ech_quant_unit_bytes(type);
+        const uint32_t half = k / ECH_QUANT_BLOCK % 2, i = k % ECH_QUANT_BLOCK;
+        const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
+        const float d = ech_f16_to_f32(scales_at(unit, type, half)[lane]);
+        if (type == ECH_PACK_Q8) {
+            y[k] = d * (float)(data[byte_q8(lane, i)] - 128);
+            continue;
+        }
+        const uint8_t pair = data[byte_q8(lane, i % 16)];
+        const int32_t q = i < 16 ? pair & 15 : pair >> 4;
+        y[k] = type == ECH_PACK_Q4
+                   ? d * (float)(q - 8)
+                   : fmaf((float)q, d, ech_f16_to_f32(scales_at(unit, type, 2 + half)[lane]));
+    }
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quantised panels and quantised activations: where each number lies, and the arithmetic that
+ * defines them. Blocks are 32 columns of one row; a panel is cut into units of 64 columns:
+ *
+ *     q8    [2 blocks][8 groups][16 rows][4 k] bytes q + 128     [2][16] f16 d          1088 bytes
+ *     q4    [2 blocks][4 groups][16 rows][4 k] nibbles q         [2][16] f16 d           576 bytes
+ *     q4m   as q4                                  [2][16] f16 d, [2][16] f16 m          640 bytes
+ *
+ *     weight:  q8  d * q, q = -128 … 127     q4  d * (q - 8)     q4m  d * q + m, q = 0 … 15
+ *     nibbles: byte (j, row, i): low  k = 4 j + i, high k = 4 (j + 4) + i
+ *
+ * One 64-byte load is 4 columns of 16 rows, what vpdpbusd sums. Padding columns weigh 0, as do
+ * padding rows, whose d (and m) are 0.
+ *
+ * An activation row, prepared for weights of one type:
+ *
+ *     int8 q[columns, to 64]     f32 s[blocks]     i32 c[blocks]
+ *
+ * x is about s * q; c is the block's sum of q times what the weights' offset needs: -128 (q8), -8
+ * (q4), 1 (q4m). A product over K is, blocks in ascending order:
+ *
+ *     q8, q4   i = sum of (stored q) * (activation q) + c              exact
+ *              acc = fma(i, d * s, acc)
+ *     q4m      acc = fma(fma(i, d, c * m), s, acc), i without c
+ */
+#ifndef ECH_CHIP_QUANT_H
+#define ECH_CHIP_QUANT_H
+
+#include "src/chip/image.h"
+
+#define ECH_QUANT_BLOCK 32
+#define ECH_QUANT_UNIT  64
+
+static inline bool ech_pack_is_quant(const ech_pack_type type)
+{
+    return type == ECH_PACK_Q8 || type == ECH_PACK_Q4 || type == ECH_PACK_Q4M;
+}
+
+/* Bytes of a unit, and those of its numbers alone. */
+static inline uint32_t ech_quant_unit_bytes(const ech_pack_type type)
+{
+    return type == ECH_PACK_Q8 ? 1088 : type == ECH_PACK_Q4 ? 576 : 640;
+}
+
+static inline uint32_t ech_quant_data_bytes(const ech_pack_type type)
+{
+    return type == ECH_PACK_Q8 ? 1024 : 512;
+}
+
+/* What a block's sum is multiplied with. */
+static inline int32_t ech_quant_factor(const ech_pack_type type)
+{
+    return type == ECH_PACK_Q8 ? -128 : type == ECH_PACK_Q4 ? -8 : 1;
+}
+
+static inline uint32_t ech_quant_blocks(const uint64_t cols)
+{
+    return (uint32_t)((cols + ECH_QUANT_UNIT - 1) / ECH_QUANT_UNIT * 2);
+}
+
+/* Bytes of a prepared activation row. */
+static inline uint64_t ech_quant_row_bytes(const uint64_t cols)
+{
+    return (uint64_t)ech_quant_blocks(cols) * (ECH_QUANT_BLOCK + 8);
+}
+
+/* One block of one row (lane) of a panel, from n <= 32 numbers; k is a multiple of 32. */
+void ech_quant_put(char *panel, ech_pack_type type, uint32_t lane, uint64_t k, const float *x,
+                   uint32_t n);
+/* Columns [0, n) of one row of a panel. */
+void ech_quant_get(const char *panel, ech_pack_type type, uint32_t lane, uint32_t n, float *y);
+
+#endif
