@@ -15,7 +15,7 @@
 #include "src/cli/commands.h"
 
 static const char *model_dir, *host, *platform, *kv_type, *compute, *api_key_file, *api_key,
-    *chat_template;
+    *chat_template, *reasoning_parser, *tool_call_parser;
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
 static ech_strings served_names;
@@ -50,6 +50,10 @@ static const ech_option OPTIONS[] = {
     { "strict", 0, ECH_OPT_FLAG, &strict, NULL, "an unknown field is an error", 0, 0, NULL },
     { "chat-template", 0, ECH_OPT_STRING, &chat_template, "FILE",
       "instead of the model's own template", 0, 0, NULL },
+    { "reasoning-parser", 0, ECH_OPT_STRING, &reasoning_parser, "NAME",
+      "instead of what the template shows: think, mistral, harmony, none", 0, 0, NULL },
+    { "tool-call-parser", 0, ECH_OPT_STRING, &tool_call_parser, "NAME",
+      "the same: hermes, qwen3_coder, llama3_json, mistral, deepseek, harmony, none", 0, 0, NULL },
     { "max-seq-len", 0, ECH_OPT_INT, &max_seq_len, "N", "prompt and answer together, in tokens", 1,
       1 << 24, NULL },
     { "max-running", 0, ECH_OPT_INT, &max_running, "N", "answers at the same time; default 32", 1,
@@ -134,6 +138,8 @@ static void take_server(ech_server_options *const so)
     so->strict = strict;
     so->cors_origin = cors_origin;
     so->chat_template = chat_template;
+    so->reasoning_parser = reasoning_parser;
+    so->tool_call_parser = tool_call_parser;
     if (metrics_prefix != NULL) so->metrics_prefix = metrics_prefix;
     if (max_body != 0) so->max_body = max_body;
     if (max_tokens != 0) so->max_tokens = (uint32_t)max_tokens;

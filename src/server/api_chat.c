@@ -62,22 +62,59 @@ static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
     return ECH_OK;
 }
 
+/* {"tool_calls":[{"index":k,…}]}: id, type and name once, then pieces of the arguments. */
+static ech_status put_call_delta(const ech_choice *const c, const ech_event *const ev,
+                                 ech_buf *const b)
+{
+    const ech_call *const call = &c->calls[ev->call_index];
+    ECH_TRY(ech_buf_printf(b, "{\"tool_calls\":[{\"index\":%u,", ev->call_index));
+    if (ev->channel == ECH_CHANNEL_TOOL_NAME) {
+        ECH_TRY(ech_buf_puts(b, "\"id\":"));
+        ECH_TRY(ech_json_put_cstring(b, call->id));
+        ECH_TRY(ech_buf_puts(b, ",\"type\":\"function\",\"function\":{\"name\":"));
+        ECH_TRY(ech_json_put_string(b, ev->text, ev->text_len));
+        return ech_buf_puts(b, ",\"arguments\":\"\"}}]}");
+    }
+    ECH_TRY(ech_buf_puts(b, "\"function\":{\"arguments\":"));
+    ECH_TRY(ech_json_put_string(b, ev->text, ev->text_len));
+    return ech_buf_puts(b, "}}]}");
+}
+
+static ech_status put_delta(const ech_generation *const g, const uint32_t choice,
+                            const ech_event *const ev, ech_buf *const b)
+{
+    if (ev->channel == ECH_CHANNEL_TOOL_NAME || ev->channel == ECH_CHANNEL_TOOL_ARGS) {
+        return put_call_delta(&g->choices[choice], ev, b);
+    }
+    ECH_TRY(ech_buf_puts(b, ev->channel == ECH_CHANNEL_REASONING ? "{\"reasoning_content\":"
+                                                                 : "{\"content\":"));
+    ECH_TRY(ech_json_put_string(b, ev->text, ev->text_len));
+    return ech_buf_push(b, '}');
+}
+
 static ech_status on_delta(ech_exchange *const x, ech_generation *const g, const uint32_t choice,
                            const ech_event *const ev)
 {
     ech_buf delta = { 0 };
-    ech_status rc = ech_buf_puts(
-        &delta, ev->channel == ECH_CHANNEL_REASONING ? "{\"reasoning_content\":" : "{\"content\":");
-    if (rc == ECH_OK) rc = ech_json_put_string(&delta, ev->text, ev->text_len);
-    if (rc == ECH_OK) rc = ech_buf_push(&delta, '}');
+    ech_status rc = put_delta(g, choice, ev, &delta);
     if (rc == ECH_OK) rc = put_chunk(x, g, choice, ech_buf_view(&delta), NULL);
     ech_buf_fini(&delta);
     return rc;
 }
 
+/* A call that was cut short is no call; a named function's answer ends with stop, as OpenAI has it.
+ */
+static const char *finish_name(const ech_generation *const g, const uint32_t choice)
+{
+    const ech_choice *const c = &g->choices[choice];
+    if (c->finish == ECH_FINISH_STOP && ech_choice_complete_calls(c) > 0 && !g->is_named_call)
+        return "tool_calls";
+    return ech_finish_name(c->finish);
+}
+
 static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
 {
-    return put_chunk(x, g, choice, ECH_STR_LIT("{}"), ech_finish_name(g->choices[choice].finish));
+    return put_chunk(x, g, choice, ECH_STR_LIT("{}"), finish_name(g, choice));
 }
 
 static ech_status on_done(ech_exchange *const x, ech_generation *const g)
@@ -86,7 +123,7 @@ static ech_status on_done(ech_exchange *const x, ech_generation *const g)
         ECH_TRY(ech_buf_puts(&x->out, "data: "));
         ECH_TRY(put_head(x, g, "chat.completion.chunk", &x->out));
         ECH_TRY(ech_buf_puts(&x->out, ",\"choices\":[],\"usage\":"));
-        ECH_TRY(ech_put_usage(&x->out, &g->usage, 0));
+        ECH_TRY(ech_put_usage(&x->out, &g->usage));
         ECH_TRY(ech_buf_puts(&x->out, "}\n\n"));
     }
     return ech_buf_puts(&x->out, "data: [DONE]\n\n");
@@ -140,24 +177,49 @@ static ech_status on_logprob(ech_exchange *const x, ech_generation *const g, ech
     return ech_buf_puts(b, "]}");
 }
 
+static ech_status put_calls(const ech_choice *const c, ech_buf *const b)
+{
+    if (ech_choice_complete_calls(c) == 0) return ECH_OK;
+    ECH_TRY(ech_buf_puts(b, ",\"tool_calls\":["));
+    bool is_first = true;
+    for (uint32_t i = 0; i < c->n_calls; i++) {
+        const ech_call *const call = &c->calls[i];
+        if (!call->is_complete) continue;
+        ECH_TRY(ech_buf_puts(b, is_first ? "{\"id\":" : ",{\"id\":"));
+        ECH_TRY(ech_json_put_cstring(b, call->id));
+        ECH_TRY(ech_buf_puts(b, ",\"type\":\"function\",\"function\":{\"name\":"));
+        ECH_TRY(ech_json_put_string(b, call->name.data, call->name.len));
+        ECH_TRY(ech_buf_puts(b, ",\"arguments\":"));
+        ECH_TRY(ech_json_put_string(b, call->args.data, call->args.len));
+        ECH_TRY(ech_buf_puts(b, "}}"));
+        is_first = false;
+    }
+    return ech_buf_push(b, ']');
+}
+
 static ech_status put_message(ech_generation *const g, const uint32_t k, ech_buf *const b)
 {
     ech_choice *const c = &g->choices[k];
     const ech_str content = ech_buf_view(&c->text[ECH_CHANNEL_CONTENT]);
     const ech_str reasoning = ech_buf_view(&c->text[ECH_CHANNEL_REASONING]);
     ECH_TRY(ech_buf_printf(b, "{\"index\":%u,\"message\":{\"role\":\"assistant\",\"content\":", k));
-    ECH_TRY(ech_json_put_string(b, content.ptr, content.len));
+    if (content.len == 0 && ech_choice_complete_calls(c) > 0) {
+        ECH_TRY(ech_buf_puts(b, "null"));
+    } else {
+        ECH_TRY(ech_json_put_string(b, content.ptr, content.len));
+    }
     ECH_TRY(ech_buf_puts(b, ",\"refusal\":null"));
     if (reasoning.len > 0) {
         ECH_TRY(ech_buf_puts(b, ",\"reasoning_content\":"));
         ECH_TRY(ech_json_put_string(b, reasoning.ptr, reasoning.len));
     }
+    ECH_TRY(put_calls(c, b));
     ECH_TRY(ech_buf_puts(b, "},\"logprobs\":"));
     ECH_TRY(put_logprobs(g, c, b, false));
     if (g->params.return_token_ids) {
         ECH_TRY(ech_buf_printf(b, ",\"token_ids\":[%s]", c->ids.data != NULL ? c->ids.data : ""));
     }
-    return ech_buf_printf(b, ",\"finish_reason\":\"%s\"}", ech_finish_name(c->finish));
+    return ech_buf_printf(b, ",\"finish_reason\":\"%s\"}", finish_name(g, k));
 }
 
 static ech_status on_body(ech_exchange *const x, ech_generation *const g)
@@ -170,7 +232,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
         ECH_TRY(put_message(g, k, b));
     }
     ECH_TRY(ech_buf_puts(b, "],\"usage\":"));
-    ECH_TRY(ech_put_usage(b, &g->usage, 0));
+    ECH_TRY(ech_put_usage(b, &g->usage));
     return ech_buf_push(b, '}');
 }
 

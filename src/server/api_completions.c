@@ -11,7 +11,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/server/api.h"
-#include "src/server/generate.h"
+#include "src/server/guide.h"
 #include "src/server/prompt.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
@@ -91,7 +91,7 @@ static ech_status on_done(ech_exchange *const x, ech_generation *const g)
         ECH_TRY(ech_buf_puts(&x->out, "data: "));
         ECH_TRY(put_head(x, g, &x->out));
         ECH_TRY(ech_buf_puts(&x->out, ",\"choices\":[],\"usage\":"));
-        ECH_TRY(ech_put_usage(&x->out, &g->usage, 0));
+        ECH_TRY(ech_put_usage(&x->out, &g->usage));
         ECH_TRY(ech_buf_puts(&x->out, "}\n\n"));
     }
     return ech_buf_puts(&x->out, "data: [DONE]\n\n");
@@ -159,7 +159,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
                            ech_finish_name(g->choices[k].finish), b));
     }
     ECH_TRY(ech_buf_puts(b, "],\"usage\":"));
-    ECH_TRY(ech_put_usage(b, &g->usage, 0));
+    ECH_TRY(ech_put_usage(b, &g->usage));
     return ech_buf_push(b, '}');
 }
 
@@ -206,6 +206,8 @@ void ech_api_completions(ech_exchange *const x)
         !ech_prompts_take(x, g->params.prompt, "prompt", &options)) {
         return;
     }
+    const ech_guide_request none = { .mode = ECH_TOOL_MODE_NONE };
+    if (!ech_guide_apply(x, &g->params, &none, NULL, 0, &options)) return;
     if (g->params.echo && g->wants_logprobs) options.prompt_logprobs = g->n_top;
     ech_generate_start(x, &COMPLETIONS, g, &options);
 }

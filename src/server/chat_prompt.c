@@ -15,56 +15,74 @@
 
 /* ---- the template --------------------------------------------------------------------------- */
 
-static ech_status compile_file(ech_chat_template *const t, const char *const path,
-                               ech_error *const err)
+static ech_status compile(ech_chat_template *const t, ech_error *const err)
 {
-    ech_buf source = { 0 };
-    ech_status rc = ech_buf_read_file(&source, path, ECH_TEMPLATE_SOURCE_MAX, err);
-    if (rc == ECH_OK)
-        rc = ech_template_compile(source.data != NULL ? source.data : "", source.len, &t->compiled,
-                                  err);
-    ech_buf_fini(&source);
-    return rc;
+    return ech_template_compile(t->source.data != NULL ? t->source.data : "", t->source.len,
+                                &t->compiled, err);
 }
 
 /* The template that older folders keep inside tokenizer_config.json. */
-static ech_status compile_from_config(ech_chat_template *const t, const char *const path,
-                                      ech_error *const err)
+static ech_status read_from_config(ech_chat_template *const t, const char *const path,
+                                   ech_error *const err)
 {
     json_error_t why;
     json_t *const config = json_load_file(path, 0, &why);
     const json_t *const source = json_object_get(config, "chat_template");
     ech_status rc = ECH_ENOTFOUND;
     if (json_is_string(source)) {
-        rc = ech_template_compile(json_string_value(source), json_string_length(source),
-                                  &t->compiled, err);
+        rc = ech_buf_append(&t->source, json_string_value(source), json_string_length(source));
+        if (rc != ECH_OK) (void)ech_fail(err, rc, "reading %s: out of memory", path);
     }
     json_decref(config);
     return rc;
 }
 
-ech_status ech_chat_template_open(ech_chat_template *const t, const char *const file,
-                                  const char *const model_dir, ech_error *const err)
+/* Added tokens that the template writes but that aren't special (<think>, <tool_call>): in messages
+ * they are text, as special tokens are. */
+static ech_status find_markers(ech_chat_template *const t, const ech_tokenizer *const tok,
+                               ech_error *const err)
 {
-    if (file != NULL) return compile_file(t, file, err);
+    for (int32_t id = 0; (size_t)id < ech_tokenizer_n_ids(tok); id++) {
+        size_t len;
+        if (!ech_tokenizer_is_added(tok, id) || ech_tokenizer_is_special(tok, id)) continue;
+        const char *const bytes = ech_tokenizer_token_bytes(tok, id, &len);
+        char text[128];
+        if (bytes == NULL || len >= sizeof text) continue;
+        (void)snprintf(text, sizeof text, "%.*s", (int)len, bytes);
+        if (ech_template_has_text(t->compiled, text) &&
+            ech_ids_append(&t->markers, &id, 1) != ECH_OK) {
+            return ech_fail(err, ECH_ENOMEM, "reading the chat template: out of memory");
+        }
+    }
+    return ECH_OK;
+}
+
+ech_status ech_chat_template_open(ech_chat_template *const t, const char *const file,
+                                  const char *const model_dir, const ech_tokenizer *const tok,
+                                  ech_error *const err)
+{
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", model_dir);
-    ech_status rc = compile_file(t, path, err);
-    if (rc == ECH_ENOTFOUND) {
+    ech_status rc =
+        ech_buf_read_file(&t->source, file != NULL ? file : path, ECH_TEMPLATE_SOURCE_MAX, err);
+    if (rc == ECH_ENOTFOUND && file == NULL) {
         (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
-        rc = compile_from_config(t, path, err);
+        rc = read_from_config(t, path, err);
+        if (rc == ECH_ENOTFOUND) {
+            t->why_not = "this model has no chat template; give one with --chat-template, or use "
+                         "/v1/completions";
+            return ECH_OK;
+        }
     }
-    if (rc == ECH_ENOTFOUND) {
-        t->why_not = "this model has no chat template; give one with --chat-template, or use "
-                     "/v1/completions";
-        return ECH_OK;
-    }
-    return rc;
+    if (rc == ECH_OK) rc = compile(t, err);
+    return rc == ECH_OK ? find_markers(t, tok, err) : rc;
 }
 
 void ech_chat_template_close(ech_chat_template *const t)
 {
     ech_template_destroy(&t->compiled);
+    ech_buf_fini(&t->source);
+    ech_ids_fini(&t->markers);
 }
 
 /* ---- rendering ------------------------------------------------------------------------------ */
@@ -76,17 +94,25 @@ static void set_special(json_t *const args, const ech_tokenizer *const tok, cons
     if (text != NULL) (void)json_object_set_new(args, name, json_string(text));
 }
 
-static json_t *make_args(const ech_exchange *const x, const ech_generation *const g)
+static json_t *make_args(const ech_exchange *const x, const ech_params *const p,
+                         const ech_guide_request *const r)
 {
     json_t *const args = json_object();
     if (args == NULL) return NULL;
-    const json_t *const kwargs = g->params.chat_template_kwargs;
-    if (json_is_object(kwargs)) (void)json_object_update(args, (json_t *)kwargs);
-    (void)json_object_set(args, "messages", (json_t *)g->params.messages);
-    (void)json_object_set_new(args, "tools", json_null());
-    (void)json_object_set_new(args, "documents", json_null());
+    if (p->reasoning_effort != NULL) {
+        (void)json_object_set_new(args, "reasoning_effort", json_string(p->reasoning_effort));
+        if (strcmp(p->reasoning_effort, "none") == 0)
+            (void)json_object_set_new(args, "enable_thinking", json_false());
+    }
+    if (json_is_object(p->chat_template_kwargs))
+        (void)json_object_update(args, (json_t *)p->chat_template_kwargs);
+    (void)json_object_set(args, "messages", (json_t *)p->messages);
+    (void)(r->tools != NULL ? json_object_set(args, "tools", (json_t *)r->tools)
+                            : json_object_set_new(args, "tools", json_null()));
+    (void)(p->documents != NULL ? json_object_set(args, "documents", (json_t *)p->documents)
+                                : json_object_set_new(args, "documents", json_null()));
     (void)json_object_set_new(args, "add_generation_prompt",
-                              json_boolean(g->params.add_generation_prompt));
+                              json_boolean(p->add_generation_prompt));
     const ech_tokenizer *const tok = ech_engine_tokenizer(x->server->engine);
     set_special(args, tok, "bos_token", ECH_SPECIAL_BOS);
     set_special(args, tok, "eos_token", ECH_SPECIAL_EOS);
@@ -98,8 +124,14 @@ static json_t *make_args(const ech_exchange *const x, const ech_generation *cons
 static bool encode(ech_exchange *const x, const ech_rendered *const r,
                    ech_request_options *const options)
 {
+    const ech_ids *const markers = &x->server->chat.markers;
     const ech_spans spans = {
-        .text = r->text, .len = r->len, .spans = r->spans, .n_spans = r->n_spans
+        .text = r->text,
+        .len = r->len,
+        .spans = r->spans,
+        .n_spans = r->n_spans,
+        .marker_ids = markers->data,
+        .n_markers = markers->n,
     };
     ech_ids ids = { 0 };
     ech_error err;
@@ -121,7 +153,8 @@ static bool encode(ech_exchange *const x, const ech_rendered *const r,
     return true;
 }
 
-static bool render(ech_exchange *const x, const json_t *const args,
+static bool render(ech_exchange *const x, const ech_params *const p,
+                   const ech_guide_request *const guide, const json_t *const args,
                    ech_request_options *const options)
 {
     char *const text = json_dumps(args, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -140,7 +173,7 @@ static bool render(ech_exchange *const x, const json_t *const args,
                         "the chat template: %s", err.text);
         return false;
     }
-    const bool ok = encode(x, &r, options);
+    const bool ok = encode(x, &r, options) && ech_guide_apply(x, p, guide, r.text, r.len, options);
     ech_rendered_release(&r);
     return ok;
 }
@@ -159,27 +192,34 @@ static bool check_messages(ech_exchange *const x, const json_t *const messages)
     return true;
 }
 
-bool ech_chat_prompt(ech_exchange *const x, const ech_generation *const g,
+bool ech_chat_prompt(ech_exchange *const x, ech_generation *const g,
                      ech_request_options *const options)
 {
+    const ech_params *const p = &g->params;
     if (x->server->chat.compiled == NULL) {
         ech_reply_error(x, 400, "no_chat_template", NULL, "%s", x->server->chat.why_not);
         return false;
     }
-    if (!json_is_array(g->params.messages) || json_array_size(g->params.messages) == 0) {
+    if (!json_is_array(p->messages) || json_array_size(p->messages) == 0) {
         ech_reply_error(x, 400, "invalid_value", "messages",
                         "messages must be a list with at least one message");
         return false;
     }
-    if (!check_messages(x, g->params.messages)) return false;
-    if (g->params.chat_template_kwargs != NULL && !json_is_object(g->params.chat_template_kwargs)) {
+    if (!check_messages(x, p->messages)) return false;
+    if (p->chat_template_kwargs != NULL && !json_is_object(p->chat_template_kwargs)) {
         ech_reply_error(x, 400, "invalid_value", "chat_template_kwargs",
                         "chat_template_kwargs must be an object");
         return false;
     }
-    json_t *const args = make_args(x, g);
-    if (args == NULL) return false;
-    const bool ok = render(x, args, options);
+    ech_guide_request guide;
+    if (!ech_guide_take_tools(x, p, &guide)) return false;
+    g->is_named_call = guide.mode == ECH_TOOL_MODE_NAMED;
+    json_t *const args = make_args(x, p, &guide);
+    if (args == NULL) {
+        ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the prompt now");
+        return false;
+    }
+    const bool ok = render(x, p, &guide, args, options);
     json_decref(args);
     return ok;
 }

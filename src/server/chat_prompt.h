@@ -4,21 +4,23 @@
 #define ECH_SERVER_CHAT_PROMPT_H
 
 #include "echelon/template.h"
-#include "src/server/generate.h"
+#include "src/server/guide.h"
 
 /* The template of the served model; without one chat answers 400. */
 typedef struct ech_chat_template {
     ech_template *compiled; /* NULL: the model has none */
     const char *why_not;    /* then: what to tell a client; static */
+    ech_buf source;
+    ech_ids markers; /* ids that only the template may write, besides special ones */
 } ech_chat_template;
 
 /* From file (NULL: none), else chat_template.jinja or tokenizer_config.json of the model's folder.
  */
 ech_status ech_chat_template_open(ech_chat_template *t, const char *file, const char *model_dir,
-                                  ech_error *err);
+                                  const ech_tokenizer *tok, ech_error *err);
 void ech_chat_template_close(ech_chat_template *t);
 
 /* Sets options->prompts from the request's messages. False: the answer is set. */
-bool ech_chat_prompt(ech_exchange *x, const ech_generation *g, ech_request_options *options);
+bool ech_chat_prompt(ech_exchange *x, ech_generation *g, ech_request_options *options);
 
 #endif

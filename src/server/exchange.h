@@ -56,6 +56,8 @@ struct ech_exchange {
     ech_phase phase; /* written with release by whoever hands it on */
     ech_buf body;
     json_t *json; /* the parsed body */
+    json_t *kept; /* a list of JSON made on the way, freed with it; NULL: none */
+    struct ech_constraint *constraint; /* one reference; NULL: none */
 
     /* the answer of ANSWER */
     int status;

@@ -114,6 +114,34 @@ static const ech_field FIELDS[] = {
       "the answer's beginning ends the prompt" },
     { "continue_final_message", ECH_FIELD_BOOL, ECH_IN_CHAT, AT(continue_final_message), NO_BOUNDS,
       "go on with the last message" },
+    { "documents", ECH_FIELD_JSON, ECH_IN_CHAT, AT(documents), NO_BOUNDS,
+      "documents for templates that take them" },
+    { "tools", ECH_FIELD_JSON, ECH_IN_CHAT, AT(tools), NO_BOUNDS,
+      "functions that the model may call" },
+    { "tool_choice", ECH_FIELD_JSON, ECH_IN_CHAT, AT(tool_choice), NO_BOUNDS,
+      "none, auto, required, or a function by name" },
+    { "parallel_tool_calls", ECH_FIELD_BOOL, ECH_IN_CHAT, AT(parallel_tool_calls), NO_BOUNDS,
+      "several calls in one answer; default true" },
+    { "response_format", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(response_format), NO_BOUNDS,
+      "text, json_object, or json_schema with a schema" },
+    { "structured_outputs", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(structured_outputs), NO_BOUNDS,
+      "one of json, regex, choice, grammar" },
+    { "json_schema", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(json_schema), NO_BOUNDS,
+      "the same as structured_outputs.json" },
+    { "guided_json", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(guided_json), NO_BOUNDS,
+      "the same as structured_outputs.json" },
+    { "guided_regex", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(guided_regex), NO_BOUNDS,
+      "the same as structured_outputs.regex" },
+    { "guided_choice", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(guided_choice), NO_BOUNDS,
+      "the same as structured_outputs.choice" },
+    { "guided_grammar", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(guided_grammar), NO_BOUNDS,
+      "the same as structured_outputs.grammar" },
+    { "grammar", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(grammar), NO_BOUNDS,
+      "the same as structured_outputs.grammar" },
+    { "thinking_budget", ECH_FIELD_INT, ECH_IN_CHAT, AT(thinking_budget), -1, INT_BOUND,
+      "most tokens of reasoning; -1: no bound" },
+    { "reasoning_effort", ECH_FIELD_STRING, ECH_IN_CHAT, AT(reasoning_effort), NO_BOUNDS,
+      "given to the template; none turns thinking off" },
     { "cache_prompt", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS,
       "prompts are always cached" },
     { "user", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS, "no effect" },
@@ -125,7 +153,7 @@ static const ech_field FIELDS[] = {
 };
 
 #define N_FIELDS (sizeof FIELDS / sizeof FIELDS[0])
-_Static_assert(sizeof FIELDS / sizeof FIELDS[0] <= 64, "ech_params.seen has a bit for each row");
+_Static_assert(sizeof FIELDS / sizeof FIELDS[0] <= 128, "ech_params.seen has a bit for each row");
 
 size_t ech_fields_count(void)
 {
@@ -139,7 +167,7 @@ const ech_field *ech_field_at(const size_t idx)
 bool ech_fields_seen(const ech_params *const p, const char *const name)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
-        if ((p->seen >> i & 1) != 0 && strcmp(FIELDS[i].name, name) == 0) return true;
+        if ((p->seen[i / 64] >> i % 64 & 1) != 0 && strcmp(FIELDS[i].name, name) == 0) return true;
     }
     return false;
 }
@@ -228,8 +256,6 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
         return NULL;
     case ECH_FIELD_ACCEPTED:
         return NULL;
-    case ECH_FIELD_LATER:
-        return "is not supported yet";
     }
     return "is of no kind";
 }
@@ -281,7 +307,8 @@ bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const uns
             }
             return false;
         }
-        p->seen |= UINT64_C(1) << (f - FIELDS);
+        const size_t row = (size_t)(f - FIELDS);
+        p->seen[row / 64] |= UINT64_C(1) << row % 64;
     }
     return true;
 }

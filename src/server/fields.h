@@ -26,7 +26,6 @@ typedef enum ech_field_kind {
     ECH_FIELD_IDS,      /* a list of token ids: ech_field_ids */
     ECH_FIELD_JSON,     /* anything: const json_t * */
     ECH_FIELD_ACCEPTED, /* known and without effect here */
-    ECH_FIELD_LATER,    /* a 400: its issue isn't done */
 } ech_field_kind;
 
 #define ECH_FIELD_LIST_MAX 1024
@@ -45,20 +44,23 @@ typedef struct ech_field_ids {
 typedef struct ech_params {
     const char *model;
     const json_t *messages, *prompt, *stream_options, *logit_bias, *content, *input, *tokens, *text;
-    const json_t *chat_template_kwargs, *logprobs;
+    const json_t *chat_template_kwargs, *logprobs, *documents;
+    const json_t *tools, *tool_choice, *response_format, *structured_outputs, *json_schema;
+    const json_t *guided_json, *guided_regex, *guided_choice, *guided_grammar, *grammar;
     ech_field_strings stop, bad_words;
     ech_field_ids stop_token_ids, allowed_token_ids;
     int64_t max_tokens, max_completion_tokens, min_tokens, n, seed, top_k, top_logprobs,
         prompt_logprobs;
+    int64_t thinking_budget;
     int64_t priority, dry_allowed_length, dry_range, mirostat, truncate_prompt_tokens;
     float temperature, top_p, min_p, typical_p, repetition_penalty, frequency_penalty,
         presence_penalty;
     float dry_multiplier, dry_base, xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta;
     bool stream, echo, ignore_eos, include_stop, skip_special, add_special, parse_special,
         return_token_ids;
-    bool add_generation_prompt, continue_final_message;
-    const char *cache_salt, *user, *prompt_cache_key, *suffix;
-    uint64_t seen; /* bit i: row i of the table was in the request */
+    bool add_generation_prompt, continue_final_message, parallel_tool_calls;
+    const char *cache_salt, *reasoning_effort;
+    uint64_t seen[2]; /* bit i: row i of the table was in the request */
 } ech_params;
 
 typedef struct ech_field {

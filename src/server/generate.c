@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "echelon/tokenizer.h"
 #include "src/base/atomic.h"
@@ -51,6 +52,8 @@ ech_generation *ech_generation_new(ech_exchange *const x)
         .mirostat = s.mirostat,
         .mirostat_tau = s.mirostat_tau,
         .mirostat_eta = s.mirostat_eta,
+        .parallel_tool_calls = true,
+        .thinking_budget = -1,
         .skip_special = true,
         .parse_special = true,
         .add_special = true,
@@ -268,12 +271,76 @@ static ech_status take_token(ech_exchange *const x, ech_generation *const g,
     return g->wants_logprobs ? x->dialect->logprob(x, g, c, ev) : ECH_OK;
 }
 
+/* OpenAI's form; Mistral's templates accept nine letters and digits only. */
+static void make_call_id(const ech_exchange *const x, const ech_event *const ev, char *const id)
+{
+    static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    if (ev->call_id_len > 0) {
+        (void)snprintf(id, ECH_CALL_ID_BYTES, "%.*s", (int)ev->call_id_len, ev->call_id);
+        return;
+    }
+    const bool short_id = x->server->guides.tools == ECH_TOOLS_MISTRAL;
+    size_t n = short_id ? 0 : (size_t)snprintf(id, ECH_CALL_ID_BYTES, "call_");
+    uint8_t bytes[24] = { 0 };
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) memset(bytes, 1, sizeof bytes);
+    for (size_t i = 0; i < (short_id ? 9U : sizeof bytes); i++) {
+        id[n++] = LETTERS[bytes[i] % (sizeof LETTERS - 1)];
+    }
+    id[n] = '\0';
+}
+
+/* The call that an event is about; made at its name. NULL: out of memory. */
+static ech_call *call_of(const ech_exchange *const x, ech_choice *const c,
+                         const ech_event *const ev)
+{
+    if (ev->call_index < c->n_calls) return &c->calls[ev->call_index];
+    if (c->n_calls == c->cap_calls) {
+        const uint32_t cap = c->cap_calls == 0 ? 4 : 2 * c->cap_calls;
+        ech_call *const calls = realloc(c->calls, cap * sizeof *calls);
+        if (calls == NULL) return NULL;
+        c->calls = calls;
+        c->cap_calls = cap;
+    }
+    ech_call *const call = &c->calls[c->n_calls++];
+    *call = (ech_call){ 0 };
+    make_call_id(x, ev, call->id);
+    return call;
+}
+
 static ech_status take_text(ech_exchange *const x, ech_generation *const g,
                             const ech_event *const ev)
 {
     ech_choice *const c = &g->choices[ev->choice];
-    if (x->is_stream) return x->dialect->delta(x, g, ev->choice, ev);
-    return ech_buf_append(&c->text[ev->channel], ev->text, ev->text_len);
+    if (ev->channel == ECH_CHANNEL_TOOL_NAME || ev->channel == ECH_CHANNEL_TOOL_ARGS) {
+        ech_call *const call = call_of(x, c, ev);
+        if (call == NULL) return ECH_ENOMEM;
+        ECH_TRY(ech_buf_append(ev->channel == ECH_CHANNEL_TOOL_NAME ? &call->name : &call->args,
+                               ev->text, ev->text_len));
+    } else {
+        ECH_TRY(ech_buf_append(&c->text[ev->channel], ev->text, ev->text_len));
+    }
+    return x->is_stream ? x->dialect->delta(x, g, ev->choice, ev) : ECH_OK;
+}
+
+static ech_status take_call_end(ech_exchange *const x, ech_generation *const g,
+                                const ech_event *const ev)
+{
+    ech_choice *const c = &g->choices[ev->choice];
+    if (ev->call_index >= c->n_calls) return ECH_OK;
+    ech_call *const call = &c->calls[ev->call_index];
+    call->is_over = true;
+    call->is_complete = ev->call_complete;
+    if (!x->is_stream || x->dialect->call_end == NULL) return ECH_OK;
+    return x->dialect->call_end(x, g, ev->choice, call);
+}
+
+uint32_t ech_choice_complete_calls(const ech_choice *const c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_calls; i++) {
+        n += c->calls[i].is_complete;
+    }
+    return n;
 }
 
 static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
@@ -349,6 +416,8 @@ static ech_status take_event(ech_exchange *const x, ech_generation *const g,
         return take_token(x, g, ev);
     case ECH_EVENT_TEXT:
         return take_text(x, g, ev);
+    case ECH_EVENT_TOOL_END:
+        return take_call_end(x, g, ev);
     case ECH_EVENT_FINISH:
         return take_finish(x, g, ev);
     case ECH_EVENT_DONE:
@@ -386,6 +455,11 @@ static void choice_fini(ech_choice *const c)
         ech_buf_fini(&c->items[i]);
     }
     ech_buf_fini(&c->ids);
+    for (uint32_t i = 0; i < c->n_calls; i++) {
+        ech_buf_fini(&c->calls[i].name);
+        ech_buf_fini(&c->calls[i].args);
+    }
+    free(c->calls);
 }
 
 void ech_generate_release(ech_exchange *const x)
@@ -420,8 +494,7 @@ ech_status ech_logprobs_next(ech_choice *const c, const size_t col)
     return c->items[col].len > 0 ? ech_buf_push(&c->items[col], ',') : ECH_OK;
 }
 
-ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u,
-                         const uint32_t reasoning_tokens)
+ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u)
 {
     return ech_buf_printf(
         b,
@@ -430,5 +503,5 @@ ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u,
         "\"completion_tokens_details\":{\"reasoning_tokens\":%u,\"accepted_prediction_tokens\":0,"
         "\"rejected_prediction_tokens\":0,\"audio_tokens\":0}}",
         u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens,
-        u->cached_tokens, reasoning_tokens);
+        u->cached_tokens, u->reasoning_tokens);
 }

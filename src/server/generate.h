@@ -13,12 +13,24 @@
 /* Chat has one column of objects; completions four of values (tokens, logprobs, top, offsets). */
 #define ECH_LOGPROB_COLUMNS 4
 
+#define ECH_CALL_ID_BYTES   64
+
+/* One tool call of an answer. */
+typedef struct ech_call {
+    char id[ECH_CALL_ID_BYTES];
+    ech_buf name, args;
+    bool is_over;
+    bool is_complete;
+} ech_call;
+
 typedef struct ech_choice {
     ech_buf text[4];                    /* by ech_channel */
     ech_buf items[ECH_LOGPROB_COLUMNS]; /* log-probability items, each column joined by ',' */
     size_t sent[ECH_LOGPROB_COLUMNS];   /* bytes of a column that frames have carried */
-    ech_buf ids;                        /* "12,13,14": every drawn id */
-    size_t text_offset;                 /* completions: characters before the next token */
+    ech_call *calls;                    /* [n_calls] */
+    uint32_t n_calls, cap_calls;
+    ech_buf ids;        /* "12,13,14": every drawn id */
+    size_t text_offset; /* completions: characters before the next token */
     ech_finish finish;
     ech_usage usage;
     bool has_started;
@@ -34,6 +46,7 @@ typedef struct ech_generation {
     uint32_t n_choices;
     ech_choice *choices; /* [n_choices] */
     ech_usage usage;
+    bool is_named_call; /* tool_choice named a function: OpenAI's finish_reason is then stop */
     bool was_cancelled; /* by DELETE /requests/{id}, a drain, or the engine's end */
 } ech_generation;
 
@@ -42,6 +55,8 @@ struct ech_dialect {
     /* Frames; each appends to x->out. */
     ech_status (*begin)(ech_exchange *x, ech_generation *g);
     ech_status (*delta)(ech_exchange *x, ech_generation *g, uint32_t choice, const ech_event *ev);
+    /* A tool call is over; NULL: nothing to say. */
+    ech_status (*call_end)(ech_exchange *x, ech_generation *g, uint32_t choice, ech_call *call);
     ech_status (*finish)(ech_exchange *x, ech_generation *g, uint32_t choice);
     ech_status (*done)(ech_exchange *x, ech_generation *g);
     /* A drawn id, or one of an echoed prompt, into the choice's columns. */
@@ -78,6 +93,8 @@ ech_str ech_logprobs_take(ech_choice *c, size_t col, bool fresh_only);
 ech_status ech_logprobs_next(ech_choice *c, size_t col);
 
 /* {"prompt_tokens":…} as OpenAI has it. */
-ech_status ech_put_usage(ech_buf *b, const ech_usage *u, uint32_t reasoning_tokens);
+ech_status ech_put_usage(ech_buf *b, const ech_usage *u);
+/* Calls of a choice whose arguments are whole. */
+uint32_t ech_choice_complete_calls(const ech_choice *c);
 
 #endif

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "echelon/constraint.h"
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
 #include "src/base/error.h"
@@ -277,6 +278,8 @@ static void on_completed(void *const cls, struct MHD_Connection *const conn, voi
     (void)ech_fetch_add_relaxed(&server->http_errors[x->status / 100 < 6 ? x->status / 100 : 5], 1);
     ech_audit_write(x);
     json_decref(x->json);
+    json_decref(x->kept);
+    ech_constraint_unref(&x->constraint);
     ech_buf_fini(&x->body);
     ech_buf_fini(&x->reply);
     ech_buf_fini(&x->ignored);

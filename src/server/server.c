@@ -194,7 +194,10 @@ static ech_status open_all(ech_server *const s, ech_error *const err)
     ECH_TRY(ech_engine_open(&s->engine, &s->options.engine, err));
     s->info.struct_size = sizeof s->info;
     ech_engine_info_get(s->engine, &s->info);
-    ECH_TRY(ech_chat_template_open(&s->chat, s->options.chat_template, s->info.model_dir, err));
+    ECH_TRY(ech_chat_template_open(&s->chat, s->options.chat_template, s->info.model_dir,
+                                   ech_engine_tokenizer(s->engine), err));
+    ECH_TRY(ech_guides_open(&s->guides, s->chat.source.data, s->chat.source.len,
+                            s->options.reasoning_parser, s->options.tool_call_parser, err));
     ECH_TRY(ech_watch_start(&s->watch, s->options.ping_ms, s->options.write_timeout_ms, err));
     ECH_TRY(ech_pool_start(&s->pool, s->options.text_threads, err));
     return start_listeners(s, err);
@@ -275,6 +278,7 @@ void ech_server_close(ech_server **const server)
     }
     if (s->pool.n_threads > 0) ech_pool_stop(&s->pool);
     ech_watch_stop(&s->watch);
+    ech_guides_close(&s->guides);
     ech_chat_template_close(&s->chat);
     ech_engine_close(&s->engine);
     for (size_t i = 0; i < ECH_MAX_LISTENERS; i++) {

@@ -8,6 +8,7 @@
 
 #include "src/server/auth.h"
 #include "src/server/chat_prompt.h"
+#include "src/server/guide.h"
 #include "src/server/http.h"
 #include "src/server/pool.h"
 #include "src/server/watch.h"
@@ -22,6 +23,7 @@ struct ech_server {
     ech_engine_info info;
     ech_keys keys;
     ech_chat_template chat;
+    ech_guides guides;
     ech_watch watch;
     ech_pool pool;
     ech_http *http[ECH_MAX_LISTENERS];

@@ -221,6 +221,116 @@ class Chat(unittest.TestCase):
         self.assertEqual(SERVER.post("/v1/chat/completions", {"messages": self.MESSAGES, "top_logprobs": 3})[0], 400)
 
 
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}},
+    {"type": "function", "function": {"name": "add", "parameters": {
+        "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}}},
+]
+
+
+def accumulate(frames):
+    """What a client puts together from the chunks of one choice."""
+    message = {"content": "", "reasoning_content": "", "calls": []}
+    for f in frames[:-1]:
+        if not f["choices"]:
+            continue
+        delta = f["choices"][0]["delta"]
+        message["content"] += delta.get("content") or ""
+        message["reasoning_content"] += delta.get("reasoning_content") or ""
+        for call in delta.get("tool_calls", []):
+            if call["index"] == len(message["calls"]):
+                assert call["id"] and call["type"] == "function" and call["function"]["name"]
+                message["calls"].append({"name": call["function"]["name"], "arguments": ""})
+            else:
+                assert "id" not in call
+            message["calls"][call["index"]]["arguments"] += call["function"].get("arguments", "")
+        message["finish"] = f["choices"][0]["finish_reason"]
+    return message
+
+
+class Tools(unittest.TestCase):
+    ASK = {"messages": [{"role": "user", "content": "What is the weather in Rome and in Cairo?"}], "tools": TOOLS, "temperature": 0, "max_tokens": 200}
+
+    def test_two_calls(self):  # TC2, TC10
+        c = SERVER.post("/v1/chat/completions", self.ASK)[1]["choices"][0]
+        self.assertEqual(c["finish_reason"], "tool_calls")
+        self.assertIsNone(c["message"]["content"])
+        calls = c["message"]["tool_calls"]
+        self.assertEqual([(k["function"]["name"], json.loads(k["function"]["arguments"])) for k in calls],
+                         [("get_weather", {"city": "Rome"}), ("get_weather", {"city": "Cairo"})])
+        self.assertEqual(len({k["id"] for k in calls}), 2)
+
+    def test_stream_equals_whole(self):  # C3, TC3
+        for extra in ({}, {"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "add"}}}, {"parallel_tool_calls": False}):
+            whole = SERVER.post("/v1/chat/completions", {**self.ASK, **extra})[1]["choices"][0]
+            got = accumulate(SERVER.stream("/v1/chat/completions", {**self.ASK, **extra}))
+            self.assertEqual(got["calls"], [{"name": k["function"]["name"], "arguments": k["function"]["arguments"]} for k in whole["message"]["tool_calls"]])
+            self.assertEqual(got["finish"], whole["finish_reason"])
+            self.assertEqual(got["content"], whole["message"]["content"] or "")
+
+    def test_choices(self):  # TC11, TC13
+        named = SERVER.post("/v1/chat/completions", {**self.ASK, "tool_choice": {"type": "function", "function": {"name": "add"}}})[1]["choices"][0]
+        self.assertEqual(named["finish_reason"], "stop")
+        self.assertEqual(set(json.loads(named["message"]["tool_calls"][0]["function"]["arguments"])), {"a", "b"})
+        required = SERVER.post("/v1/chat/completions", {**self.ASK, "messages": [{"role": "user", "content": "Hello."}], "tool_choice": "required"})[1]["choices"][0]
+        self.assertEqual(required["finish_reason"], "tool_calls")
+        none = SERVER.post("/v1/chat/completions", {**self.ASK, "tool_choice": "none"})[1]
+        self.assertNotIn("tool_calls", none["choices"][0]["message"])
+        self.assertLess(none["usage"]["prompt_tokens"], SERVER.post("/v1/chat/completions", self.ASK)[1]["usage"]["prompt_tokens"])
+
+    def test_bad_tools(self):
+        for bad in ({"tools": {}}, {"tools": [{}]}, {"tools": [{"type": "function", "function": {"name": "a b"}}]}, {"tool_choice": "maybe"},
+                    {"tool_choice": {"type": "function", "function": {"name": "none_such"}}}, {"tools": [], "tool_choice": "required"}):
+            self.assertEqual(SERVER.post("/v1/chat/completions", {**self.ASK, **bad})[0], 400, bad)
+
+    def test_a_cut_call_is_no_call(self):  # TC6
+        full = SERVER.post("/v1/chat/completions", self.ASK)[1]["usage"]["completion_tokens"]
+        for n in range(1, full):
+            body = {**self.ASK, "max_tokens": n}
+            whole = SERVER.post("/v1/chat/completions", body)[1]["choices"][0]
+            self.assertEqual(whole["finish_reason"], "length")
+            for call in whole["message"].get("tool_calls", []):
+                json.loads(call["function"]["arguments"])
+            self.assertEqual(accumulate(SERVER.stream("/v1/chat/completions", body))["finish"], "length")
+
+
+class Structured(unittest.TestCase):
+    def test_json_schema(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}}, "required": ["name", "age"]}
+        for body in ({"response_format": {"type": "json_schema", "json_schema": {"name": "cat", "schema": schema}}}, {"structured_outputs": {"json": schema}},
+                     {"guided_json": schema}, {"guided_json": json.dumps(schema)}, {"response_format": {"type": "json_object"}}):
+            for temperature in (0, 1.5):
+                out = SERVER.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Describe a cat as JSON."}], "temperature": temperature,
+                                                          "seed": 3, "max_tokens": 300, "chat_template_kwargs": {"enable_thinking": False}, **body})[1]
+                value = json.loads(out["choices"][0]["message"]["content"])
+                if "object" not in str(body.get("response_format", {}).get("type")):
+                    self.assertEqual(set(value), {"name", "age"})
+
+    def test_regex_choice_grammar(self):
+        for so, check in (({"regex": "[a-z]{3,5} [0-9]{2}"}, r"^[a-z]{3,5} [0-9]{2}$"), ({"choice": ["yes", "no"]}, r"^(yes|no)$"),
+                          ({"grammar": 'root ::= "a" [0-9]+ "z"'}, r"^a[0-9]+z$")):
+            for seed in range(5):
+                out = SERVER.post("/v1/completions", {"prompt": "Once", "max_tokens": 60, "temperature": 1, "seed": seed, "structured_outputs": so})[1]["choices"][0]
+                if out["finish_reason"] == "stop":
+                    self.assertRegex(out["text"], check)
+
+    def test_what_cannot_be_enforced_is_refused(self):  # JS1
+        for so, where in (({"json": {"type": "object", "properties": {"a": {"pattern": "(?=x)"}}}}, "/properties/a/pattern"), ({"json": {"$ref": "#/nope"}}, "/$ref"),
+                          ({"regex": "("}, ""), ({"grammar": "root ::= x"}, ""), ({"choice": []}, ""), ({"choice": "yes"}, ""), ({"regex": 1}, "")):
+            status, out = SERVER.post("/v1/completions", {"prompt": "Once", "max_tokens": 5, "structured_outputs": so})
+            self.assertEqual(status, 400, so)
+            self.assertIn(where, out["error"]["message"])
+        self.assertEqual(SERVER.post("/v1/completions", {"prompt": "a", "guided_regex": "a", "grammar": 'root ::= "a"'})[0], 400)
+
+    def test_thinking_budget(self):
+        for budget in (0, 3):
+            out = SERVER.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "What is 12 + 6?"}], "temperature": 0, "max_tokens": 60,
+                                                      "thinking_budget": budget, "chat_template_kwargs": {"enable_thinking": True}})[1]
+            self.assertLessEqual(out["usage"]["completion_tokens_details"]["reasoning_tokens"], budget + 1)
+            self.assertTrue(out["choices"][0]["message"]["content"])
+
+
 class Life(unittest.TestCase):
     def test_a_client_that_leaves_is_cancelled(self):  # CX1, CX7, CX8, C15
         self.assertTrue(SERVER.wait_metric("num_requests_running", 0))
