@@ -174,6 +174,7 @@ static ech_status release_memory(ech_worker *const w, ech_error *const err)
 {
     ech_error e = { 0 };
     ech_status first = close_inner(w, err);
+    ech_store_release(&w->state, (uint32_t)ECH_WORKER_CLOSED); /* one that was half made as well */
     keep_first(&first, err, ech_journal_release(&w->journal, &e), &e);
     return first;
 }
@@ -203,7 +204,6 @@ static ech_status tear_down(ech_worker *const w, ech_error *const err)
     pthread_mutex_lock(&w->lock);
     if (w->zygote_pid > 0) return first;
     ech_worker_free_graph(w);
-    ech_store_release(&w->state, (uint32_t)ECH_WORKER_CLOSED);
     w->shared = NULL;
     w->trace = NULL;
     keep_first(&first, err, release_memory(w, &e), &e);
@@ -237,7 +237,7 @@ ech_status ech_worker_shutdown(ech_worker *const w, ech_error *const err)
         w->close_running = true;
         w->closing = true;
         pthread_cond_broadcast(&w->cond);
-        rc = w->state == ECH_WORKER_CLOSED ? release_memory(w, &e) : tear_down(w, &e);
+        rc = w->shared == NULL ? release_memory(w, &e) : tear_down(w, &e);
         w->close_result = rc;
         w->close_error = e;
         w->close_epoch++;

@@ -68,7 +68,7 @@ static ech_run *run_alloc(ech_worker *const w)
     run->worker = w;
     run->refs = 2; /* the handle's and the table's */
     run->building = true;
-    run->cancelled = run->done = false;
+    run->cancelled = run->done = run->reported = false;
     run->result = ECH_OK;
     run->open = run->n_ready = 0;
     run->singles_mask = 0;
@@ -146,7 +146,8 @@ static void end_run(ech_worker *const w, ech_run *const run)
     }
     note_done(&w->runs);
     ech_trace_run(w, run);
-    if (run->result != ECH_OK && prepared != NULL && prepared != run && !prepared->cancelled) {
+    if (run->result != ECH_OK && !run->reported && prepared != NULL && prepared != run &&
+        !prepared->cancelled) {
         prepared->cancelled = true;
         fail_prepared(w, prepared, &run->causes[0]);
         ech_run_settle(w, prepared);
@@ -247,7 +248,7 @@ static void finish_building(ech_worker *const w, ech_run *const run, const ech_s
 {
     if (rc != ECH_OK) {
         const uint8_t number = ech_run_add_cause(run, e);
-        run->cancelled = true;
+        run->cancelled = run->reported = true;
         ech_run_skip(w, run, number);
     }
     ech_graph_close(&w->graph);

@@ -29,7 +29,8 @@ struct ech_run {
     uint32_t lease_generation;
     bool building; /* its callback runs */
     bool cancelled;
-    bool done; /* result is final */
+    bool reported; /* its failure was returned by submit already */
+    bool done;     /* result is final */
     ech_status result;
     uint32_t open; /* tasks and gates that are not terminal */
     uint32_t n_ready;
