@@ -157,20 +157,21 @@ static ech_status copy_out(const ech_tbuild *const out, ech_rendered *const ret,
     return ECH_OK;
 }
 
-static ech_status run(ech_tvm *const vm, const ech_template *const t, const char *const args,
-                      const size_t len)
+static ech_status run(ech_tvm *const vm, const ech_trender *const job)
 {
+    const ech_template *const t = vm->t;
     ech_tframe *f;
-    ECH_TRY(ech_targs_parse(vm, args, len, &vm->args));
+    ECH_TRY(ech_targs_parse(vm, job->args, job->args_len, &vm->args));
+    if (job->prepare != NULL) ECH_TRY(job->prepare(vm, job->ctx));
     ECH_TRY(ech_tdict_new(vm, &vm->vars));
     ECH_TRY(ech_tframe_new(vm, &t->code, NULL, &f));
     ECH_TRY(ech_tscope_enter(vm, f, &t->scope));
     return ech_texec(vm, f, t->body);
 }
 
-ech_status ech_template_render(const ech_template *const t, const char *const args,
-                               const size_t args_len, const ech_template_options *const opts,
-                               ech_rendered *const ret, ech_error *const err)
+ech_status ech_template_run(const ech_template *const t, const ech_trender *const job,
+                            const ech_template_options *const opts, ech_rendered *const ret,
+                            ech_error *const err)
 {
     const ech_template_options o = with_defaults(opts);
     ech_tvm vm = {
@@ -185,10 +186,18 @@ ech_status ech_template_render(const ech_template *const t, const char *const ar
     };
     ech_tbuild out = { .vm = &vm, .max_len = o.max_output };
     vm.out = &out;
-    ech_status rc = run(&vm, t, args, args_len);
+    ech_status rc = run(&vm, job);
     if (rc == ECH_OK) rc = copy_out(&out, ret, err);
     ech_arena_fini(&vm.arena);
     return rc;
+}
+
+ech_status ech_template_render(const ech_template *const t, const char *const args,
+                               const size_t args_len, const ech_template_options *const opts,
+                               ech_rendered *const ret, ech_error *const err)
+{
+    const ech_trender job = { .args = args, .args_len = args_len };
+    return ech_template_run(t, &job, opts, ret, err);
 }
 
 void ech_rendered_release(ech_rendered *const r)

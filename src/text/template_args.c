@@ -310,3 +310,24 @@ ech_status ech_targs_parse(ech_tvm *const vm, const char *const json, const size
     *ret = v.as.dict;
     return ECH_OK;
 }
+
+ech_status ech_tjson_try(ech_tvm *const vm, const char *const json, const size_t len,
+                         ech_tval *const ret)
+{
+    reader r = { .vm = vm, .s = json, .len = len, .is_data = true, .depth = 1 };
+    ech_error *const err = vm->err;
+    const bool spelled = vm->spelled_numbers;
+    ech_error scratch;
+    vm->err = &scratch;
+    vm->spelled_numbers = true;
+    const ech_status rc = read_value(&r, ret);
+    skip_space(&r);
+    vm->err = err;
+    vm->spelled_numbers = spelled;
+    if (rc != ECH_OK && rc != ECH_EFORMAT) {
+        if (err != NULL) *err = scratch;
+        return rc;
+    }
+    if (rc != ECH_OK || r.pos < len) *ret = (ech_tval){ .kind = ECH_T_ABSENT };
+    return ECH_OK;
+}

@@ -68,6 +68,18 @@ ech_status ech_targ_int(ech_tvm *vm, ech_tval v, int64_t *ret);
 ech_status ech_targ_float(ech_tvm *vm, ech_tval v, double *ret);
 ech_status ech_targ_str(ech_tvm *vm, ech_tval v, ech_tstr **ret);
 
+/* ---- a rendering with its arguments changed before the template runs ---- */
+
+typedef struct ech_trender {
+    const char *args;
+    size_t args_len;
+    ech_status (*prepare)(ech_tvm *vm, void *ctx); /* may change vm->args; NULL: nothing */
+    void *ctx;
+} ech_trender;
+
+ech_status ech_template_run(const ech_template *t, const ech_trender *job,
+                            const ech_template_options *opts, ech_rendered *ret, ech_error *err);
+
 /* ---- text of values ---- */
 
 /* str(v), appended. */
@@ -86,6 +98,11 @@ typedef struct ech_tjson_style {
 ech_status ech_tjson_dump(ech_tbuild *b, const ech_tjson_style *style, ech_tval v);
 /* The arguments: a JSON object, all of it data but the special tokens' texts. */
 ech_status ech_targs_parse(ech_tvm *vm, const char *json, size_t len, ech_tdict **ret);
+/*
+ * The value of a JSON text that is data, with its numbers as spelled; *ret is ABSENT when it is no
+ * JSON. Fails only for memory and steps.
+ */
+ech_status ech_tjson_try(ech_tvm *vm, const char *json, size_t len, ech_tval *ret);
 /* markupsafe.escape. */
 ech_status ech_tv_escape(ech_tvm *vm, ech_tval v, ech_tval *ret);
 
