@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "src/base/error.h"
 
@@ -16,6 +17,9 @@
 #define ROPE_FACTORS "rope_freqs.weight"
 
 #define HEAD_DIM_MAX 65536u
+
+/* The value of tokenizer.ggml.token_type for special tokens. */
+#define CONTROL_TOKEN 3.0
 
 typedef struct keys {
     const ech_gguf *g;
@@ -236,13 +240,43 @@ static void add_eos(ech_config *const c, const int32_t id)
     if (id >= 0 && c->ids.n_eos < ECH_MODEL_EOS_MAX) c->ids.eos[c->ids.n_eos++] = id;
 }
 
-static void get_ids(const keys *const k, ech_config *const c)
+/*
+ * Files name one id, and chat models end a turn with another. So control tokens count whose text
+ * is an end in every model that has it, as llama.cpp does.
+ */
+static ech_status add_ends_by_text(const keys *const k, ech_config *const c)
+{
+    static const char *const ENDS[] = { "<|im_end|>",      "<|eot_id|>",    "<|endoftext|>",
+                                        "<|end|>",         "<end_of_turn>", "<|eom_id|>",
+                                        "<|end_of_text|>", "<|return|>",    "<|call|>" };
+    const ech_gguf_entry *const tokens = ech_gguf_find(k->g, "tokenizer.ggml.tokens");
+    const ech_gguf_entry *const kinds = ech_gguf_find(k->g, "tokenizer.ggml.token_type");
+    if (tokens == NULL || kinds == NULL || !tokens->is_array || !kinds->is_array ||
+        tokens->type != ECH_GGUF_STRING || kinds->type == ECH_GGUF_STRING ||
+        kinds->type == ECH_GGUF_ARRAY || kinds->n != tokens->n) {
+        return ECH_OK;
+    }
+    ech_str *const texts = calloc(tokens->n + 1, sizeof *texts);
+    if (texts == NULL) return ech_fail(k->err, ECH_ENOMEM, "reading %s: out of memory", k->path);
+    ech_gguf_strings(k->g, tokens, texts);
+    for (uint64_t i = 0; i < tokens->n && i < c->vocab; i++) {
+        if (ech_gguf_element(k->g, kinds, i) != CONTROL_TOKEN) continue;
+        for (size_t e = 0; e < sizeof ENDS / sizeof ENDS[0]; e++) {
+            if (ech_str_eq(texts[i], ech_str_from(ENDS[e]))) add_eos(c, (int32_t)i);
+        }
+    }
+    free(texts);
+    return ECH_OK;
+}
+
+static ech_status get_ids(const keys *const k, ech_config *const c)
 {
     c->ids.bos = get_id(k, "tokenizer.ggml.bos_token_id", c);
     c->ids.pad = get_id(k, "tokenizer.ggml.padding_token_id", c);
     add_eos(c, get_id(k, "tokenizer.ggml.eos_token_id", c));
     add_eos(c, get_id(k, "tokenizer.ggml.eot_token_id", c));
     add_eos(c, get_id(k, "tokenizer.ggml.eom_token_id", c));
+    return add_ends_by_text(k, c);
 }
 
 ech_status ech_gguf_config(const ech_gguf *const g, const ech_weights *const ws,
@@ -258,7 +292,7 @@ ech_status ech_gguf_config(const ech_gguf *const g, const ech_weights *const ws,
     ECH_TRY(get_rope(&k, &c));
     ECH_TRY(ech_config_check(&c, path, err));
     ECH_TRY(get_factors(&k, ws, arena, &c));
-    get_ids(&k, &c);
+    ECH_TRY(get_ids(&k, &c));
     *ret_config = c;
     return ECH_OK;
 }
