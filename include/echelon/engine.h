@@ -157,6 +157,12 @@ ECH_API void ech_engine_info_get(const ech_engine *engine, ech_engine_info *ret_
 struct ech_tokenizer; /* echelon/tokenizer.h */
 ECH_API const struct ech_tokenizer *ech_engine_tokenizer(const ech_engine *engine);
 
+/**
+ * The chat template inside the model's file (GGUF), *ret_len bytes, borrowed until the engine is
+ * closed. NULL: there is none inside; a folder has its own beside the weights, in model_dir.
+ */
+ECH_API const char *ech_engine_chat_template(const ech_engine *engine, size_t *ret_len);
+
 /* ---- sampling ------------------------------------------------------------------------------- */
 
 /** An id and what is added to its logit. */

@@ -64,6 +64,14 @@ const struct ech_tokenizer *ech_engine_tokenizer(const ech_engine *e)
     return e->tokenizer;
 }
 
+const char *ech_engine_chat_template(const ech_engine *e, size_t *ret_len)
+{
+    ech_str text = { 0 };
+    if (!ech_model_meta_str(e->model, "tokenizer.chat_template", &text)) return NULL;
+    *ret_len = text.len;
+    return text.ptr;
+}
+
 void ech_engine_sampling_default(const ech_engine *e, ech_sampling *s)
 {
     const ech_sampling_defaults *const d = ech_model_get_sampling(e->model);

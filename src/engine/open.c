@@ -16,6 +16,7 @@
 #include "src/chip/sampler_program.h"
 #include "src/engine/engine_int.h"
 #include "src/engine/machine.h"
+#include "src/engine/vocab.h"
 
 _Static_assert(ECH_KV_TOKENS == ECH_KV_PAGE, "the engine's pages are the chip's");
 
@@ -237,7 +238,7 @@ static ech_status open_text(ech_engine *e, const char *model_dir, ech_error *err
     ech_model_get_info(e->model, &e->model_info);
     for (uint32_t i = 0; ech_model_warning_at(e->model, i) != NULL; i++)
         ech_log(ECH_LOG_WARN, "%s: %s", e->model_info.path, ech_model_warning_at(e->model, i));
-    return ech_tokenizer_open(&e->tokenizer, ech_model_folder(e->model), err);
+    return ech_vocab_open(e->model, &e->tokenizer, err);
 }
 
 static void set_limits(ech_engine *e, const sizes *s)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "echelon/tokenizer.h"
 #include "src/base/error.h"
@@ -57,25 +58,44 @@ static ech_status find_markers(ech_chat_template *const t, const ech_tokenizer *
     return ECH_OK;
 }
 
-ech_status ech_chat_template_open(ech_chat_template *const t, const char *const file,
-                                  const char *const model_dir, const ech_tokenizer *const tok,
-                                  ech_error *const err)
+/* A GGUF file that holds no template has no folder to look in either. */
+static ech_status read_from_folder(ech_chat_template *const t, const char *const model_dir,
+                                   ech_error *const err)
 {
+    struct stat st;
+    if (stat(model_dir, &st) == 0 && !S_ISDIR(st.st_mode)) return ECH_ENOTFOUND;
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", model_dir);
-    ech_status rc =
-        ech_buf_read_file(&t->source, file != NULL ? file : path, ECH_TEMPLATE_SOURCE_MAX, err);
+    const ech_status rc = ech_buf_read_file(&t->source, path, ECH_TEMPLATE_SOURCE_MAX, err);
+    if (rc != ECH_ENOTFOUND) return rc;
+    (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
+    return read_from_config(t, path, err);
+}
+
+static ech_status read_source(ech_chat_template *const t, const char *const file,
+                              const ech_engine *const engine, const char *const model_dir,
+                              ech_error *const err)
+{
+    if (file != NULL) return ech_buf_read_file(&t->source, file, ECH_TEMPLATE_SOURCE_MAX, err);
+    size_t len = 0;
+    const char *const inside = ech_engine_chat_template(engine, &len);
+    if (inside == NULL) return read_from_folder(t, model_dir, err);
+    const ech_status rc = ech_buf_append(&t->source, inside, len);
+    return rc == ECH_OK ? rc : ech_fail(err, rc, "reading %s: out of memory", model_dir);
+}
+
+ech_status ech_chat_template_open(ech_chat_template *const t, const char *const file,
+                                  const ech_engine *const engine, const char *const model_dir,
+                                  ech_error *const err)
+{
+    ech_status rc = read_source(t, file, engine, model_dir, err);
     if (rc == ECH_ENOTFOUND && file == NULL) {
-        (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
-        rc = read_from_config(t, path, err);
-        if (rc == ECH_ENOTFOUND) {
-            t->why_not = "this model has no chat template; give one with --chat-template, or use "
-                         "/v1/completions";
-            return ECH_OK;
-        }
+        t->why_not = "this model has no chat template; give one with --chat-template, or use "
+                     "/v1/completions";
+        return ECH_OK;
     }
     if (rc == ECH_OK) rc = compile(t, err);
-    return rc == ECH_OK ? find_markers(t, tok, err) : rc;
+    return rc == ECH_OK ? find_markers(t, ech_engine_tokenizer(engine), err) : rc;
 }
 
 void ech_chat_template_close(ech_chat_template *const t)

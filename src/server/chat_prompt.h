@@ -14,10 +14,12 @@ typedef struct ech_chat_template {
     ech_ids markers; /* ids that only the template may write, besides special ones */
 } ech_chat_template;
 
-/* From file (NULL: none), else chat_template.jinja or tokenizer_config.json of the model's folder.
+/*
+ * From file (NULL: none), else what the model's own file holds (GGUF), else chat_template.jinja or
+ * tokenizer_config.json of the model's folder.
  */
-ech_status ech_chat_template_open(ech_chat_template *t, const char *file, const char *model_dir,
-                                  const ech_tokenizer *tok, ech_error *err);
+ech_status ech_chat_template_open(ech_chat_template *t, const char *file, const ech_engine *engine,
+                                  const char *model_dir, ech_error *err);
 void ech_chat_template_close(ech_chat_template *t);
 
 /* Sets options->prompts from the request's messages. False: the answer is set. */
