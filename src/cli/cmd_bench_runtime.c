@@ -245,8 +245,11 @@ static ech_status measure_sizes(int64_t *const ns, ech_error *const err)
         numbers[RUN_ONE].p999 = r.p999;
     }
     fit(x, y50, n_sizes, &numbers[RUN_FIT].p50, &numbers[TASK_FIT].p50);
-    fit(x, y99, n_sizes, &numbers[RUN_FIT].p99, &numbers[TASK_FIT].p99);
-    fit(x, y999, n_sizes, &numbers[RUN_FIT].p999, &numbers[TASK_FIT].p999);
+    /* The line is drawn through medians; tails are those of its two ends. */
+    numbers[TASK_FIT].p99 = y99[n_sizes - 1] / x[n_sizes - 1];
+    numbers[TASK_FIT].p999 = y999[n_sizes - 1] / x[n_sizes - 1];
+    numbers[RUN_FIT].p99 = y99[0] - numbers[TASK_FIT].p50;
+    numbers[RUN_FIT].p999 = y999[0] - numbers[TASK_FIT].p50;
     return ECH_OK;
 }
 

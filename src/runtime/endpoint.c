@@ -56,7 +56,9 @@ static bool same(const ech_identity *const a, const ech_identity *const b)
 static void report_accepted(ech_endpoint *const ep, ech_in_flight *const fl,
                             const ech_frame *const f, const ech_completion_sink *const sink)
 {
-    if (fl->accepted || ech_load_relaxed(&f->accepted) != (uint32_t)fl->id.dispatch_id) return;
+    if (fl->accepted || (ech_load_relaxed(&f->accepted) != (uint32_t)fl->id.dispatch_id &&
+                         ech_load_relaxed(&ep->mail->accepted) < fl->id.dispatch_id))
+        return;
     fl->accepted = true;
     sink->accepted(sink->ctx, ep, &fl->id);
 }
@@ -98,7 +100,6 @@ void ech_endpoint_collect(ech_endpoint *const ep, const ech_completion_sink *con
         c.t_end = f->t_end;
         ep->tail++;
         ep->seen_ns = 0;
-        ech_store_relaxed(&f->state, ECH_FRAME_EMPTY);
         sink->completed(sink->ctx, ep, &c);
     }
 }

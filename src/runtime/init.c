@@ -42,7 +42,8 @@ ech_status ech_child_started(ech_worker *const w, const uint32_t child, ech_erro
             ep->mail->error_code < 0 ? (ech_status)ep->mail->error_code : ECH_EINTERNAL;
         return ech_fail(err, code, "%s failed to start: %s", who, ep->mail->error);
     }
-    if (ep->state == ECH_CHILD_STARTING && said == ECH_MAIL_INIT_READY) {
+    /* The child may be faster than the zygote's note of its pid, which owners may ask for. */
+    if (ep->state == ECH_CHILD_STARTING && said == ECH_MAIL_INIT_READY && ep->pid != 0) {
         ep->state = ECH_CHILD_READY;
         return ECH_OK;
     }

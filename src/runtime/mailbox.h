@@ -11,12 +11,15 @@
  * A task takes the ring's next frame. Its first cache line holds identity and state, so that one
  * transfer brings the reader all that a small task needs:
  *
- *     EMPTY --worker--> STAGED --worker--> READY --child--> DONE --worker--> EMPTY
+ *     EMPTY --worker--> STAGED --worker--> READY --child--> DONE --worker--> STAGED
  *
  * STAGED is a frame that is written but not yet allowed to start. The child runs READY frames in
- * ring order, which is the order of their dispatch ids. `accepted` isn't a state but a word that
- * keeps the last dispatch id that the child has begun, so that a fast task can't hide it.
- * `shutdown` is a word of its own as well: no answer can overwrite it.
+ * ring order, which is the order of their dispatch ids. A DONE frame is staged again as it is when
+ * its turn comes. `accepted` isn't a state but a word that keeps the last dispatch id that the
+ * child has begun, so that a fast task can't hide it. It has a line of its own with the other words
+ * that the child writes per task, and is repeated in the frame at the end: a store into the frame
+ * at the beginning would cost the line's way to the spinning worker and back. `shutdown` is a word
+ * of its own as well: no answer can overwrite it.
  *
  * Order of memory: payload, then state with release; the reader loads the state with acquire. All
  * words that the other side wrote are input: bounded before use.
@@ -52,7 +55,7 @@ typedef struct ech_identity {
 typedef struct ech_frame {
     /* line 0: what the reader spins on */
     uint32_t state;    /* W: both, in turn */
-    uint32_t accepted; /* W: child; low half of the dispatch id. Never cleared */
+    uint32_t accepted; /* W: child; low half of the dispatch id, with DONE. Never cleared */
     ech_identity id;   /* W: worker */
     uint16_t callable; /* W: worker; place in the registry */
     uint16_t member;   /* of a group */
@@ -132,7 +135,8 @@ typedef struct ech_mailbox {
     uint32_t where_core; /* and the core that said so */
     uint64_t tasks;      /* finished */
     int64_t busy_ns;     /* spent in callables, while traced */
-    uint64_t reserved3[4];
+    uint64_t accepted;   /* the last dispatch id that was begun. Sticky: it only grows */
+    uint64_t reserved3[3];
     char error[ECH_ERROR_TEXT]; /* with INIT_FAILED */
 
     ech_control control;
@@ -196,6 +200,7 @@ AT(ech_mailbox, where, 200);
 AT(ech_mailbox, where_core, 204);
 AT(ech_mailbox, tasks, 208);
 AT(ech_mailbox, busy_ns, 216);
+AT(ech_mailbox, accepted, 224);
 AT(ech_mailbox, error, 256);
 AT(ech_mailbox, control, 768);
 AT(ech_mailbox, frames, 5440);

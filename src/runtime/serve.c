@@ -235,6 +235,7 @@ static void finish_frame(ech_serve *const s, ech_frame *const f, const ech_statu
 {
     if (rc != ECH_OK)
         (void)snprintf(f->error, sizeof f->error, "%s", e->text[0] ? e->text : ech_status_str(rc));
+    f->accepted = (uint32_t)f->id.dispatch_id;
     f->result = rc;
     f->done_id = f->id.dispatch_id;
     ech_point_at(ECH_POINT_FRAME_RESULT, s->child);
@@ -249,7 +250,7 @@ static void finish_frame(ech_serve *const s, ech_frame *const f, const ech_statu
 static void serve_frame(ech_serve *const s, ech_frame *const f)
 {
     ech_point_at(ECH_POINT_FRAME_SEEN, s->child);
-    ech_store_relaxed(&f->accepted, (uint32_t)f->id.dispatch_id);
+    ech_store_relaxed(&s->mail->accepted, f->id.dispatch_id);
     ech_point_at(ECH_POINT_FRAME_ACCEPTED, s->child);
     ech_error e;
     e.text[0] = '\0';
@@ -296,13 +297,16 @@ static void sleep_for_work(ech_serve *const s, const ech_frame *const f)
 static ech_frame *wait_for_work(ech_serve *const s)
 {
     ech_frame *const f = &s->mail->frames[s->next % ECH_FRAMES];
-    const int64_t spin_until = ech_now_ns() + s->worker->spin_ns;
+    int64_t spin_until = 0; /* the clock is looked at only when there was nothing to do */
     for (uint32_t round = 1;; round++) {
         /* Partner: the release store of ech_endpoint_activate. */
         if (ech_load_acquire(&f->state) == ECH_FRAME_READY) return f;
         if (has_work(s, f)) return NULL;
         ech_cpu_relax();
-        if (round % 64 == 0 && ech_now_ns() >= spin_until) break;
+        if (round % 64 != 0) continue;
+        const int64_t now = ech_now_ns();
+        if (spin_until == 0) spin_until = now + s->worker->spin_ns;
+        if (now >= spin_until) break;
     }
     ech_point_at(ECH_POINT_CHILD_IDLE, s->child);
     sleep_for_work(s, f);
