@@ -4,7 +4,8 @@
  *
  * Rule: of all neighbours that have a merge, the one with the lowest rank is merged, the leftmost
  * of equals; until none is left. Short pieces do it by scanning, long ones with a heap, in
- * n log n. Most pieces of a text are words that were seen before: those come from the cache.
+ * n log n. Most pieces of a text are words that were seen before: those come from the cache
+ * (tokenizer_words.c).
  */
 #include <stdlib.h>
 
@@ -298,44 +299,14 @@ static int32_t whole_piece(const ech_model *const m, ech_model_scratch *const s,
     return ech_lexicon_find(&m->lex, s->text.data, s->text.len);
 }
 
-/* The only place of the cache where a word can be. */
-static ech_word *word_slot(ech_model_scratch *const s, const char *const piece, const size_t len,
-                           uint64_t key[3])
+/* A word that the cache doesn't know. */
+static ech_status encode_fresh(const ech_model *const m, ech_model_scratch *const s,
+                               const char *const piece, const size_t len, ech_ids *const ids,
+                               ech_error *const err)
 {
-    key[0] = key[1] = key[2] = 0;
-    memcpy(key, piece, len);
-    uint64_t h = (key[0] ^ key[1] * 0xC2B2AE3D27D4EB4FULL ^ key[2] * 0x165667B19E3779F9ULL) + len;
-    h *= 0x9E3779B97F4A7C15ULL;
-    return &s->words[(h >> 40) % ECH_WORD_SLOTS];
-}
-
-/* The ids of a word, from the cache or put there. */
-static ech_status encode_cached(const ech_model *const m, ech_model_scratch *const s,
-                                const char *const piece, const size_t len, ech_ids *const ids,
-                                ech_error *const err)
-{
-    if (len > ECH_WORD_KEY) return encode_word(m, s, piece, len, ids, err);
-    uint64_t key[ECH_WORD_KEY / 8];
-    ech_word *const w = word_slot(s, piece, len, key);
-    if (w->len == len && w->key[0] == key[0] && w->key[1] == key[1] && w->key[2] == key[2]) {
-        return ech_ids_append(ids, w->ids, w->n_ids);
-    }
-    const size_t before = ids->n;
-    int32_t whole = -1;
-    if (m->ignore_merges) whole = whole_piece(m, s, piece, len);
-    if (whole >= 0) {
-        ECH_TRY(ech_ids_append(ids, &whole, 1));
-    } else {
-        ECH_TRY(encode_word(m, s, piece, len, ids, err));
-    }
-    const size_t n = ids->n - before;
-    if (n <= ECH_WORD_IDS) {
-        memcpy(w->key, key, sizeof key);
-        w->len = (uint8_t)len;
-        w->n_ids = (uint8_t)n;
-        if (n > 0) memcpy(w->ids, ids->data + before, n * sizeof *w->ids);
-    }
-    return ECH_OK;
+    const int32_t whole = m->ignore_merges ? whole_piece(m, s, piece, len) : -1;
+    if (whole >= 0) return ech_ids_append(ids, &whole, 1);
+    return encode_word(m, s, piece, len, ids, err);
 }
 
 /* Where the next word begins: before a U+2581 that follows another character. */
@@ -359,14 +330,10 @@ ech_status ech_bpe_encode(const ech_model *const m, ech_model_scratch *const s,
                           const char *const piece, const size_t len, ech_ids *const ids,
                           ech_error *const err)
 {
-    if (len > ECH_WORD_KEY && m->ignore_merges) {
-        const int32_t whole = whole_piece(m, s, piece, len);
-        if (whole >= 0) return ech_ids_append(ids, &whole, 1);
-    }
-    if (!m->cuts_at_meta) return encode_cached(m, s, piece, len, ids, err);
+    if (!m->cuts_at_meta) return ech_words_encode(m, s, piece, len, ids, err, encode_fresh);
     for (size_t i = 0; i < len;) {
         const size_t end = word_end(piece, len, i);
-        ECH_TRY(encode_cached(m, s, piece + i, end - i, ids, err));
+        ECH_TRY(ech_words_encode(m, s, piece + i, end - i, ids, err, encode_fresh));
         i = end;
     }
     return ECH_OK;

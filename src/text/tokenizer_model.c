@@ -150,11 +150,6 @@ ech_status ech_model_scratch_create(ech_model_scratch **const ret_scratch)
 {
     ech_model_scratch *s = calloc(1, sizeof *s);
     if (s == NULL) return ECH_ENOMEM;
-    s->words = calloc(ECH_WORD_SLOTS, sizeof *s->words);
-    if (s->words == NULL) {
-        free(s);
-        return ECH_ENOMEM;
-    }
     *ret_scratch = s;
     return ECH_OK;
 }
@@ -236,9 +231,9 @@ ech_status ech_model_encode(const ech_model *const m, ech_model_scratch *const s
     case ECH_MODEL_BPE:
         return ech_bpe_encode(m, s, piece, len, ids, err);
     case ECH_MODEL_UNIGRAM:
-        return ech_unigram_encode(m, s, piece, len, ids, err);
+        return ech_words_encode(m, s, piece, len, ids, err, ech_unigram_encode);
     case ECH_MODEL_WORDPIECE:
-        return wordpiece_encode(m, s, piece, len, ids, err);
+        return ech_words_encode(m, s, piece, len, ids, err, wordpiece_encode);
     case ECH_MODEL_WORDLEVEL:
         break;
     }

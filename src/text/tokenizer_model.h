@@ -71,6 +71,14 @@ void ech_model_scratch_destroy(ech_model_scratch **scratch);
 ech_status ech_model_encode(const ech_model *m, ech_model_scratch *s, const char *piece, size_t len,
                             ech_ids *ids, ech_error *err);
 
+/* How a model encodes a word that isn't in the cache. */
+typedef ech_status (*ech_word_fn)(const ech_model *m, ech_model_scratch *s, const char *piece,
+                                  size_t len, ech_ids *ids, ech_error *err);
+
+/* Appends the ids of a word, from the scratch's cache or by fn. */
+ech_status ech_words_encode(const ech_model *m, ech_model_scratch *s, const char *piece, size_t len,
+                            ech_ids *ids, ech_error *err, ech_word_fn fn);
+
 /* GPT-2's alphabet: the character that spells a byte, and back (-1: none). */
 uint32_t ech_byte_char(uint8_t byte);
 int ech_char_byte(uint32_t cp);
@@ -105,7 +113,7 @@ typedef struct ech_best {
 
 /* One word of the cache; 64 bytes. */
 typedef struct ech_word {
-    uint64_t key[ECH_WORD_KEY / 8]; /* the bytes, zeros behind them */
+    uint64_t key[ECH_WORD_KEY / 8]; /* the bytes */
     uint8_t len, n_ids;             /* len 0: empty */
     int32_t ids[ECH_WORD_IDS];
 } ech_word;
@@ -113,8 +121,7 @@ typedef struct ech_word {
 #define ECH_WORD_SLOTS 16384
 
 struct ech_model_scratch {
-    ech_word *words;           /* [ECH_WORD_SLOTS], each word has one place it can be in */
-    const ech_model *words_of; /* whose words these are */
+    ech_word *words; /* [ECH_WORD_SLOTS], NULL until the first word; see tokenizer_words.c */
     ech_symbol *symbols;
     size_t cap_symbols;
     ech_candidate *heap;

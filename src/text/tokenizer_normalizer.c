@@ -253,37 +253,55 @@ static ech_status byte_level_char(sink *const out, const size_t from, const size
     return ECH_OK;
 }
 
-static ech_status by_char(const ech_norm_op *const op, sink *const out)
+/* Bytes of ASCII from i on that the operation leaves as they are. */
+static size_t unchanged_ascii(const ech_norm_kind kind, const ech_norm_text *const in, size_t i)
+{
+    const size_t from = i;
+    if (kind == ECH_NORM_BYTE_LEVEL) return 0;
+    for (; i < in->len && (uint8_t)in->ptr[i] < 0x7F; i++) {
+        const char c = in->ptr[i];
+        if (kind == ECH_NORM_LOWERCASE ? c >= 'A' && c <= 'Z' : c < ' ') break;
+    }
+    return i - from;
+}
+
+/* One character that unchanged_ascii doesn't vouch for. */
+static ech_status put_changed(const ech_norm_kind kind, sink *const out, const uint32_t cp,
+                              const size_t from, const size_t to)
+{
+    switch (kind) {
+    case ECH_NORM_LOWERCASE:
+        return lower_char(out, cp, from, to);
+    case ECH_NORM_NMT:
+        return nmt_char(out, cp, from, to);
+    case ECH_NORM_BERT_CLEAN:
+        return bert_clean_char(out, cp, from, to);
+    case ECH_NORM_BERT_CHINESE:
+        return chinese_char(out, cp, from, to);
+    case ECH_NORM_BYTE_LEVEL:
+        return byte_level_char(out, from, to);
+    case ECH_NORM_STRIP_ACCENTS:
+        return ech_char_flags_of(cp) & ECH_CHAR_ACCENT ? drop(out) : copy(out, from, to);
+    case ECH_NORM_BERT_ACCENTS:
+        return ech_char_flags_of(cp) & ECH_CHAR_BERT_ACCENT ? drop(out) : copy(out, from, to);
+    default:
+        return copy(out, from, to);
+    }
+}
+
+static ech_status by_char(const ech_norm_op *const op, sink *const out, bool *const changed)
 {
     const ech_norm_text *const in = out->in;
     for (size_t i = 0; i < in->len;) {
+        const size_t same = unchanged_ascii(op->kind, in, i);
+        if (same == in->len) return ECH_OK;
+        *changed = true;
+        ECH_TRY(copy(out, i, i + same));
+        i += same;
+        if (i == in->len) break;
         uint32_t cp = 0;
         const size_t to = i + char_at(in, i, &cp);
-        switch (op->kind) {
-        case ECH_NORM_LOWERCASE:
-            ECH_TRY(lower_char(out, cp, i, to));
-            break;
-        case ECH_NORM_NMT:
-            ECH_TRY(nmt_char(out, cp, i, to));
-            break;
-        case ECH_NORM_BERT_CLEAN:
-            ECH_TRY(bert_clean_char(out, cp, i, to));
-            break;
-        case ECH_NORM_BERT_CHINESE:
-            ECH_TRY(chinese_char(out, cp, i, to));
-            break;
-        case ECH_NORM_BYTE_LEVEL:
-            ECH_TRY(byte_level_char(out, i, to));
-            break;
-        case ECH_NORM_STRIP_ACCENTS:
-            ECH_TRY(ech_char_flags_of(cp) & ECH_CHAR_ACCENT ? drop(out) : copy(out, i, to));
-            break;
-        case ECH_NORM_BERT_ACCENTS:
-            ECH_TRY(ech_char_flags_of(cp) & ECH_CHAR_BERT_ACCENT ? drop(out) : copy(out, i, to));
-            break;
-        default:
-            break;
-        }
+        ECH_TRY(put_changed(op->kind, out, cp, i, to));
         i = to;
     }
     return ECH_OK;
@@ -441,8 +459,7 @@ static ech_status run_op(const ech_norm_op *const op, sink *const out, ech_regex
         *changed = true;
         return precompiled(op, out);
     default:
-        *changed = true;
-        return by_char(op, out);
+        return by_char(op, out, changed);
     }
 }
 

@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Look-ups by binary search; the first 256 flags of the table lie in its first rows anyway. */
+/* Look-ups by binary search, ASCII by hand. */
 #include "src/text/unicode.h"
+
+/* ASCII by hand: it is most of what is asked. */
+static unsigned ascii_flags(const uint32_t cp)
+{
+    const uint32_t lower = cp | 0x20;
+    if (cp >= '0' && cp <= '9') return ECH_CHAR_NUMERIC | ECH_CHAR_WORD;
+    if (lower >= 'a' && lower <= 'z') return ECH_CHAR_WORD;
+    if (cp == '_') return ECH_CHAR_PUNCT | ECH_CHAR_WORD;
+    if (cp < ' ') return cp == '\t' || cp == '\n' || cp == '\r' ? 0 : ECH_CHAR_BERT_CONTROL;
+    return cp == ' ' ? 0 : cp == 0x7F ? ECH_CHAR_BERT_CONTROL : ECH_CHAR_PUNCT;
+}
 
 unsigned ech_char_flags_of(const uint32_t cp)
 {
+    if (cp < 0x80) return ascii_flags(cp);
     size_t lo = 0, hi = ech_unicode_runs_n; /* the row is in [lo, hi) */
     while (hi - lo > 1) {
         const size_t mid = lo + (hi - lo) / 2;
