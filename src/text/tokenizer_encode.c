@@ -29,6 +29,15 @@ static ech_status put_text(const encoder *const e, const char *const text, const
                           (void *)(uintptr_t)e);
 }
 
+/*
+ * A match's id. Where the token before has taken its space and this one begins with that space, no
+ * text is left for it, and the reference drops it.
+ */
+static ech_status put_match(const encoder *const e, const ech_added_match *const match)
+{
+    return match->from < match->to ? ech_ids_append(e->ids, &match->token->id, 1) : ECH_OK;
+}
+
 /* Normalised text in which tokens that are matched after normalising may stand. */
 static ech_status put_normalised(const encoder *const e, const ech_norm_text *const text,
                                  const bool is_start)
@@ -43,7 +52,7 @@ static ech_status put_normalised(const encoder *const e, const ech_norm_text *co
                           done, &match)) {
         if (done < match.from)
             ECH_TRY(put_text(e, text->ptr + done, match.from - done, at_start && done == 0));
-        ECH_TRY(ech_ids_append(e->ids, &match.token->id, 1));
+        ECH_TRY(put_match(e, &match));
         done = match.to;
     }
     return done < text->len ? put_text(e, text->ptr + done, text->len - done, at_start && done == 0)
@@ -67,7 +76,7 @@ static ech_status put_all(const encoder *const e, const char *const text, const 
     while (
         ech_added_next(&e->t->added, &e->t->added.plain, &e->rule, text, len, &pos, done, &match)) {
         if (done < match.from) ECH_TRY(put_plain(e, text, done, match.from));
-        ECH_TRY(ech_ids_append(e->ids, &match.token->id, 1));
+        ECH_TRY(put_match(e, &match));
         done = match.to;
     }
     return done < len ? put_plain(e, text, done, len) : ECH_OK;

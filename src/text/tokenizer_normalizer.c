@@ -333,6 +333,19 @@ static ech_status strip(const ech_norm_op *const op, sink *const out, bool *cons
     return *changed ? copy(out, from, to) : ECH_OK;
 }
 
+/*
+ * What a Replace puts for in[from..to). The reference gives it the place of the match's last
+ * character: after a longer match at the very beginning, nothing stands at the source's start.
+ */
+static ech_status put_replacement(const ech_norm_op *const op, sink *const out, const size_t from,
+                                  const size_t to)
+{
+    uint32_t cp = 0;
+    const bool is_long = from < to && char_at(out->in, from, &cp) < to - from;
+    if (op->content.len == 0 || is_long) ECH_TRY(drop(out));
+    return put(out, op->content.ptr, op->content.len, from, to);
+}
+
 static ech_status replace_string(const ech_norm_op *const op, sink *const out, bool *const changed)
 {
     const ech_norm_text *const in = out->in;
@@ -344,8 +357,7 @@ static ech_status replace_string(const ech_norm_op *const op, sink *const out, b
         const size_t at = (size_t)(hit - in->ptr), end = at + op->pattern.len;
         *changed = true;
         ECH_TRY(copy(out, done, at));
-        ECH_TRY(op->content.len > 0 ? put(out, op->content.ptr, op->content.len, at, end)
-                                    : drop(out));
+        ECH_TRY(put_replacement(op, out, at, end));
         done = end;
     }
     return *changed ? copy(out, done, in->len) : ECH_OK;
@@ -377,8 +389,7 @@ static ech_status replace_regex(const ech_norm_op *const op, sink *const out,
         }
         *changed = true;
         ECH_TRY(copy(out, done, at));
-        ECH_TRY(op->content.len > 0 ? put(out, op->content.ptr, op->content.len, at, end)
-                                    : drop(out));
+        ECH_TRY(put_replacement(op, out, at, end));
         done = from = end;
         last_end = (int64_t)end;
     }

@@ -32,6 +32,7 @@ typedef struct source {
 typedef struct charset {
     ech_buf items;        /* the inside of [ … ] */
     ech_buf alternatives; /* "|x|y": expressions of one character */
+    bool in_class;        /* it stands in [ … ], not by itself */
 } charset;
 
 /* Unicode's White_Space, and all but it. */
@@ -141,10 +142,15 @@ static ech_status put_properties(source *const in, ech_buf *const b, const char 
     return ECH_OK;
 }
 
-static ech_status put_word(source *const in, ech_buf *const b)
+/*
+ * \w. Oniguruma has two ideas of it: within a class, the superscripts and fractions of Latin-1
+ * (U+00B2, U+00BD, …) are no word characters; by itself it takes them.
+ */
+static ech_status put_word(source *const in, ech_buf *const b, const bool in_class)
 {
     ECH_TRY(put_properties(in, b, "LMNdNlPc"));
     for (size_t i = 0; i < ech_unicode_word_n; i++) {
+        if (in_class && ech_unicode_word[i].last < 0x100) continue;
         ECH_TRY(put_range(in, b, ech_unicode_word[i].first, ech_unicode_word[i].last));
     }
     return ECH_OK;
@@ -192,7 +198,8 @@ static const named_set NAMED_SETS[] = {
     { "format", "Cf", "" },
     { "privateuse", "Co", "" },
     { "digit", "Nd", "" },
-    { "punct", "PS", "" },
+    { "punct", "P", "" },
+    { "punctorsymbol", "PS", "" },
     { "cntrl", "Cc", "" },
     { "space", "", SPACES },
     { "blank", "Zs", "\\t" },
@@ -230,7 +237,8 @@ static ech_status put_named_set(source *const in, ech_buf *const b, const named_
 }
 
 /* The inside of a class with the members of \p{name}. */
-static ech_status put_set_named(source *const in, ech_buf *const b, const ech_str name)
+static ech_status put_set_named(source *const in, ech_buf *const b, const ech_str name,
+                                const bool in_class)
 {
     char folded[32];
     fold_name(name, folded);
@@ -242,7 +250,7 @@ static ech_status put_set_named(source *const in, ech_buf *const b, const ech_st
             return put_property(in, b, cat);
         }
     }
-    if (strcmp(folded, "word") == 0) return put_word(in, b);
+    if (strcmp(folded, "word") == 0) return put_word(in, b, in_class);
     for (size_t i = 0; i < sizeof NAMED_SETS / sizeof NAMED_SETS[0]; i++) {
         if (strcmp(folded, NAMED_SETS[i].name) == 0) return put_named_set(in, b, &NAMED_SETS[i]);
     }
@@ -263,10 +271,10 @@ static ech_status put_set_named(source *const in, ech_buf *const b, const ech_st
 static ech_status charset_add(source *const in, charset *const set, const ech_str name,
                               const bool negated)
 {
-    if (!negated) return put_set_named(in, &set->items, name);
+    if (!negated) return put_set_named(in, &set->items, name, set->in_class);
     if (name.len == 5 && memcmp(name.ptr, "space", 5) == 0) return put(in, &set->items, NON_SPACES);
     ECH_TRY(put(in, &set->alternatives, "|[^"));
-    ECH_TRY(put_set_named(in, &set->alternatives, name));
+    ECH_TRY(put_set_named(in, &set->alternatives, name, set->in_class));
     return put(in, &set->alternatives, "]");
 }
 
@@ -392,7 +400,10 @@ static ech_status read_posix(source *const in, charset *const set, bool *const r
     const size_t start = in->at + 2 + (negated ? 1 : 0);
     *ret_is = true;
     in->at = end + 2;
-    return charset_add(in, set, (ech_str){ in->s + start, end - start }, negated);
+    ech_str name = { in->s + start, end - start };
+    /* Its [:punct:] has the symbols as well, its \p{punct} hasn't. */
+    if (ech_str_eq(name, ECH_STR_LIT("punct"))) name = ECH_STR_LIT("punct or symbol");
+    return charset_add(in, set, name, negated);
 }
 
 /* One character of a class, escaped or not. */
@@ -474,7 +485,7 @@ static void charset_fini(charset *const set)
 /* Members up to "]" or "&&", written as one expression. */
 static ech_status read_class_operand(source *const in, ech_buf *const out, const bool negated)
 {
-    charset set = { 0 };
+    charset set = { .in_class = true };
     ech_status rc = ECH_OK;
     bool first = true;
     while (rc == ECH_OK && more(in) && (first || in->s[in->at] != ']') && !looking_at(in, "&&")) {
@@ -539,7 +550,7 @@ static ech_status read_class(source *const in, ech_buf *const out)
 static ech_status put_boundary(source *const in, const bool is_boundary)
 {
     ech_buf w = { 0 };
-    ech_status rc = put_word(in, &w);
+    ech_status rc = put_word(in, &w, false);
     if (rc == ECH_OK) {
         const char *const fmt = is_boundary ? "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))"
                                             : "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))";

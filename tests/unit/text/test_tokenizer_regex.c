@@ -42,6 +42,10 @@ static void shorthands_have_onigurumas_sets(void **state)
     assert_string_equal(matches("\\h+", "xyzaF9 g"), "aF9"); /* hex digits, not horizontal space */
     assert_string_equal(matches("\\w+", "a\u0301b_1-\u00b2"), "a\u0301b_1|\u00b2");
     assert_string_equal(matches("\\W+", "a--b"), "--");
+    assert_string_equal(matches("[\\w]+|[^\\w\\s]+", "a\u00bd"),
+                        "a|\u00bd"); /* in a class it is none */
+    assert_string_equal(matches("\\p{punct}+", "$!"), "!");
+    assert_string_equal(matches("[[:^punct:]]+", "a$!b"), "a|b");
     assert_string_equal(matches("[^\\S\\n]+", "a \t\nb"), " \t");
     assert_string_equal(matches("[\\D]+", "12ab34"), "ab");
     assert_string_equal(matches("[[:punct:]]+", "a$+!b"), "$+!");
