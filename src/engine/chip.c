@@ -7,10 +7,10 @@
  *     deaths in a row   what is done
  *     1                 the step is repeated
  *     2                 its answers run alone, one after the other, until each has committed a step
- *     chip_deaths       the step's answers fail: by then only the one that was running alone, and
- *                       the others go on
  *
- * A committed step sets the count to 0. Runs on the engine's thread.
+ * An answer that was in chip_deaths such steps, none of its own committed in between, fails: with
+ * the default of 3 that is the one whose rows do it, and the others go on. Runs on the engine's
+ * thread.
  */
 #include "src/base/clock.h"
 #include "src/base/error.h"
@@ -102,31 +102,36 @@ static void choose_suspect(ech_engine *e)
 void ech_chip_worked(ech_engine *e, const ech_step *step)
 {
     e->deaths_in_a_row = 0;
-    if (e->n_suspects == 0 && e->sched.only == NULL) return;
     for (uint32_t i = 0; i < step->plan.n_items; i++) {
         ech_answer *const a = (ech_answer *)step->plan.items[i].seq;
+        a->deaths = 0;
         if (!a->is_suspect) continue;
         a->is_suspect = false;
         e->n_suspects--;
     }
-    choose_suspect(e);
+    if (e->sched.only != NULL) choose_suspect(e);
+}
+
+/* Counts the death for each answer of the step; those that have had too many fail. */
+static void blame(ech_engine *e, const ech_step_plan *plan, const ech_error *err)
+{
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        ech_answer *const a = (ech_answer *)plan->items[i].seq;
+        ech_error why = { .code = ECH_OK };
+        if (a->has_finished || ++a->deaths < e->options.chip_deaths) continue;
+        (void)ech_fail(&why, ECH_ELOST,
+                       "%u chips in a row were lost in steps of this request%s: %.300s", a->deaths,
+                       plan->n_items == 1 ? ", the last one alone" : "", err->text);
+        ech_live_finish(e, a, ECH_FINISH_ERROR, NULL, &why);
+    }
 }
 
 static void count_death(ech_engine *e, const ech_step_plan *plan, const ech_error *err)
 {
-    ech_error why = { .code = ECH_OK };
     e->deaths_in_a_row++;
     ech_log(ECH_LOG_WARN, "a chip was lost (%u in a row): %s", e->deaths_in_a_row, err->text);
-    if (e->deaths_in_a_row >= e->options.chip_deaths) {
-        (void)ech_fail(
-            &why, ECH_ELOST, "%u chips in a row were lost in %s: %.300s", e->deaths_in_a_row,
-            e->sched.only != NULL ? "a step of this request, at last alone" : "this request's step",
-            err->text);
-        fail_step(e, plan, &why);
-        e->deaths_in_a_row = 0;
-    } else if (e->deaths_in_a_row >= ALONE_AFTER) {
-        suspect_step(e, plan);
-    }
+    blame(e, plan, err);
+    if (e->deaths_in_a_row >= ALONE_AFTER) suspect_step(e, plan);
     choose_suspect(e);
 }
 

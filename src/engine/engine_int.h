@@ -37,6 +37,8 @@ struct ech_engine {
     ech_request_limits limits;
     char *plan_text;
     char *trace_path;
+    const void *chip_options; // the caller's, read during open; NULL: the cpu chip's
+    size_t chip_options_bytes;
 
     ech_worker *worker;
     ech_memory memory;
@@ -108,6 +110,10 @@ void *ech_engine_thread(void *engine);
 
 /* ---- open.c ---- */
 
+/* ech_engine_open() with another options blob for the chip, for sim chips that fail on demand. */
+ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options *options,
+                              const void *chip_options, size_t chip_options_bytes, ech_error *err);
+/* Fills the weights; the engine's thread. */
 ech_status ech_pack_run(ech_engine *e, ech_error *err);
 
 static inline uint32_t ech_engine_in_flight(const ech_engine *const e)

@@ -203,8 +203,9 @@ static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_th
 
 static ech_status open_worker(ech_engine *e, ech_cpu_options *cpu, ech_error *err)
 {
-    const void *const blobs[1] = { cpu };
-    const size_t blob_bytes[1] = { sizeof *cpu };
+    const bool is_cpu = e->chip_options == NULL && strcmp(e->options.platform, "cpu") == 0;
+    const void *const blobs[1] = { is_cpu ? cpu : e->chip_options };
+    const size_t blob_bytes[1] = { is_cpu ? sizeof *cpu : e->chip_options_bytes };
     ech_worker_options wo = ech_worker_options_default();
     wo.name = "engine";
     wo.n_chips = 1;
@@ -312,6 +313,12 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
 ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *options,
                            ech_error *err)
 {
+    return ech_engine_open_on(ret_engine, options, NULL, 0, err);
+}
+
+ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options *options,
+                              const void *chip_options, size_t chip_options_bytes, ech_error *err)
+{
     ECH_TRY(check_options(options, err));
     ech_engine *e = calloc(1, sizeof *e);
     if (e == NULL) return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
@@ -323,6 +330,8 @@ ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *op
     (void)pthread_cond_init(&e->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     e->options = *options;
+    e->chip_options = chip_options;
+    e->chip_options_bytes = chip_options_bytes;
     fill_defaults(&e->options);
     if (options->trace_path != NULL && (e->trace_path = strdup(options->trace_path)) == NULL) {
         ech_engine_close(&e);

@@ -37,6 +37,7 @@ struct ech_answer {
     uint32_t n_scored;  /* prompt ids whose log-probability was given out */
     uint32_t n_history; /* ids in its slot's history */
     int64_t last_token_ns;
+    uint32_t deaths; /* chips that died in its steps since one was committed */
     bool is_suspect; /* was in a step that killed a chip twice */
     ech_usage usage;
 };
