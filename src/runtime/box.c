@@ -174,7 +174,7 @@ ech_status ech_box_from(const ech_tensor *const t, const uint64_t buf_bytes, con
     if (t->ndim == 0 || t->ndim > ECH_MAX_DIMS)
         return ech_fail(err, ECH_EINVAL, "%s: ndim is %u, must be 1 to %d", what, t->ndim,
                         ECH_MAX_DIMS);
-    uint64_t bytes, end;
+    uint64_t bytes = 0, end = 0;
     if (!view_span(t, elem, &bytes) || __builtin_add_overflow(t->offset, bytes, &end))
         return ech_fail(err, ECH_EINVAL, "%s: shape has a 0 or its size overflows", what);
     if (end > buf_bytes)
