@@ -147,7 +147,7 @@ typedef struct ech_engine_info {
     uint32_t threads;       /* per chip */
     const int32_t *eos_ids; /* [n_eos_ids] end-of-sequence ids of the model */
     size_t n_eos_ids;
-    const char *model_dir;  /* the folder or file that was opened; zero-terminated */
+    const char *model_dir; /* the folder or file that was opened; zero-terminated */
 } ech_engine_info;
 
 /** Fills *ret_info as far as its struct_size says. */
@@ -193,7 +193,7 @@ typedef struct ech_sampling {
     float top_p;                /* (0, 1], keeps the id that crosses it; 1: off */
     float min_p;                /* [0, 1]; 0: off */
     float typical_p;            /* (0, 1]; 1: off */
-    float repetition_penalty;   /* > 0; 1: off */
+    float repetition_penalty;   /* [0.001, 1000]; 1: off */
     float frequency_penalty;    /* [-2, 2]; 0: off */
     float presence_penalty;     /* [-2, 2]; 0: off */
     float dry_multiplier;       /* >= 0; 0: off */

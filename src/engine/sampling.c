@@ -81,7 +81,7 @@ ech_status ech_sampling_check(const ech_sampling *s, uint32_t vocab, ech_error *
         { "top_p", s->top_p, 0, 1, true },
         { "min_p", s->min_p, 0, 1, false },
         { "typical_p", s->typical_p, 0, 1, true },
-        { "repetition_penalty", s->repetition_penalty, 0, 1e6, true },
+        { "repetition_penalty", s->repetition_penalty, 0.001, 1000, false },
         { "frequency_penalty", s->frequency_penalty, -2, 2, false },
         { "presence_penalty", s->presence_penalty, -2, 2, false },
         { "dry_multiplier", s->dry_multiplier, 0, 1e6, false },
