@@ -51,6 +51,46 @@ static bool rows_fit(const view *const v, const uint64_t stride)
     return in.lo + span(&in) <= stride;
 }
 
+static bool overlap(const view *a, const view *b);
+
+/*
+ * Whether rows [first, last] of wide, each with n elements of `other` from byte `at` of the row on,
+ * have a byte in common with it.
+ */
+static bool rows_touch(const view *const wide, const view *const other, const uint64_t stride,
+                       const uint64_t first, const uint64_t last, const uint64_t at,
+                       const uint64_t n)
+{
+    const uint64_t row = wide->lo / stride;
+    uint64_t extent[ECH_MAX_DIMS + 1];
+    if (n == 0 || last < row || first >= row + wide->extent[0]) return false;
+    for (uint32_t i = 1; i < other->ndim; i++)
+        extent[i] = other->extent[i];
+    extent[0] = n;
+    const view piece = { at, other->ndim, other->stride, extent };
+    const view in = inner_of(wide, stride);
+    return overlap(&in, &piece);
+}
+
+/*
+ * other has a smaller stride and lies in several rows of wide, as when one of two boxes of a tensor
+ * has merged dimensions that the other has not. Its elements are counted row by row: the rest of
+ * the first row, whole rows, the beginning of the last.
+ */
+static bool overlap_rows(const view *const wide, const view *const other, const uint64_t stride)
+{
+    const uint64_t s = other->stride[0], n = other->extent[0];
+    if (stride % s != 0 || !rows_fit(other, s))
+        return touches(wide, other->lo, other->lo + span(other));
+    const uint64_t per_row = stride / s, before = other->lo % stride / s, row = other->lo / stride;
+    const uint64_t first = n < per_row - before ? n : per_row - before;
+    const uint64_t whole = (n - first) / per_row, rest = (n - first) % per_row;
+    return rows_touch(wide, other, stride, row, row, other->lo % stride, first) ||
+           (whole > 0 &&
+            rows_touch(wide, other, stride, row + 1, row + whole, other->lo % s, per_row)) ||
+           rows_touch(wide, other, stride, row + whole + 1, row + whole + 1, other->lo % s, rest);
+}
+
 static bool overlap(const view *const a, const view *const b)
 {
     if (a->ndim == 1) return touches(b, a->lo, a->lo + a->extent[0]);
@@ -68,12 +108,10 @@ static bool overlap(const view *const a, const view *const b)
         return row < other_row + other->extent[0] && other_row < row + wide->extent[0] &&
                overlap(&wide_in, &other_in);
     }
-    if (other->lo / stride == (other_end - 1) / stride) { /* all of it in one row of the other */
-        const uint64_t at = other->lo / stride;
-        const view cut = { other->lo % stride, other->ndim, other->stride, other->extent };
-        return at >= row && at < row + wide->extent[0] && overlap(&wide_in, &cut);
-    }
-    return touches(wide, other->lo, other_end);
+    if (other->lo / stride != (other_end - 1) / stride) return overlap_rows(wide, other, stride);
+    const uint64_t at = other->lo / stride; /* all of it in one row of the other */
+    const view cut = { other->lo % stride, other->ndim, other->stride, other->extent };
+    return at >= row && at < row + wide->extent[0] && overlap(&wide_in, &cut);
 }
 
 static bool cover(const view *const a, const view *const b)

@@ -13,6 +13,8 @@
 #include "echelon/worker.h"
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
+#include "src/base/os/process.h"
+#include "src/runtime/node.h"
 
 /* ---- Callables ---------------------------------------------------------------------------------
  */
@@ -313,6 +315,104 @@ static void two_hundred_lives_leave_nothing(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* Two waking threads a child and two a second each are the most that an idle tree may do. */
+static void an_idle_tree_uses_no_time(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(2, 1);
+    OK(ech_worker_run(w, chain_of_two, NULL, &err));
+    usleep(300000); /* everybody goes to sleep */
+    int64_t before = ech_os_cpu_ns(getpid()), after;
+    for (uint32_t c = 0; c < 3; c++) {
+        ech_child_info info;
+        OK(ech_worker_child_info(w, c, &info, &err));
+        before += ech_os_cpu_ns(info.pid);
+    }
+    sleep(2);
+    after = ech_os_cpu_ns(getpid());
+    for (uint32_t c = 0; c < 3; c++) {
+        ech_child_info info;
+        OK(ech_worker_child_info(w, c, &info, &err));
+        after += ech_os_cpu_ns(info.pid);
+    }
+    /* 0.1 % of a core over 2 s. */
+    if (after - before >= 2 * ECH_NS_PER_MS)
+        fail_msg("%lld ns of 2 s", (long long)(after - before));
+    OK(ech_worker_close(&w, &err));
+}
+
+static char *read_all(const char *path)
+{
+    static char text[1 << 20];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+static void traces_and_dumps_are_written(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/echelon-test-%d.json", (int)getpid());
+    ech_worker *w = ready(2, 1);
+    ech_run *run;
+    ech_worker_trace_set(w, true);
+    ech_worker_deps_set(w, true);
+    OK(ech_worker_submit(w, chain_of_two, NULL, &run, &err));
+    OK(ech_run_wait(run, ECH_FOREVER, &err));
+    OK(ech_worker_trace_write(w, path, &err));
+    const char *text = read_all(path);
+    assert_non_null(strstr(text, "\"traceEvents\""));
+    assert_non_null(strstr(text, "\"name\":\"add\""));
+    assert_non_null(strstr(text, "\"ph\":\"s\""));
+    assert_non_null(strstr(text, "sub 0 of worker"));
+    OK(ech_run_deps_write(run, path, &err));
+    text = read_all(path);
+    assert_non_null(strstr(text, "\"edges\": [[0, 1]]"));
+    assert_non_null(strstr(text, "\"COMPLETED\""));
+    unlink(path);
+    snprintf(path, sizeof path, "/tmp/echelon-test-%d.dot", (int)getpid());
+    OK(ech_run_deps_write(run, path, &err));
+    assert_non_null(strstr(read_all(path), "t0 -> t1;"));
+    unlink(path);
+    ech_run_release(&run);
+    OK(ech_worker_close(&w, &err));
+}
+
+static void a_stalled_child_is_killed_and_reported(void **state)
+{
+    (void)state;
+    setenv("ECHELON_STALL_LIMIT", "0.4", 1);
+    ech_worker *w = ready(1, 0);
+    unsetenv("ECHELON_STALL_LIMIT");
+    ech_child_info info;
+    OK(ech_worker_child_info(w, 0, &info, &err));
+    kill(info.pid, SIGSTOP); /* makes no progress */
+    uint64_t ms = 1;
+    assert_int_equal(ech_worker_run(w, one_sleep, &ms, &err), ECH_ESTALLED);
+    assert_non_null(strstr(err.text, "task 0 'sleepy'"));
+    assert_non_null(strstr(err.text, "program step"));
+    OK(ech_worker_replace(w, 0, &err));
+    OK(ech_worker_run(w, one_sleep, &ms, &err));
+    ms = 1200; /* slow, but it progresses */
+    OK(ech_worker_run(w, one_sleep, &ms, &err));
+    OK(ech_worker_close(&w, &err));
+}
+
+static void a_dead_zygote_leaves_a_worker_that_closes(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 1);
+    kill(w->zygote_pid, SIGKILL);
+    uint64_t ms = 3000;
+    assert_int_equal(ech_worker_run(w, one_sleep, &ms, &err), ECH_ELOST);
+    assert_non_null(strstr(err.text, "zygote"));
+    assert_int_equal(ech_worker_replace(w, 0, &err), ECH_EPOISONED);
+    OK(ech_worker_close(&w, &err));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +422,10 @@ int main(void)
         cmocka_unit_test(a_killed_child_is_reported_and_replaced),
         cmocka_unit_test(a_cancelled_run_stops_between_operations),
         cmocka_unit_test(a_long_stream_passes_through_a_small_window),
+        cmocka_unit_test(an_idle_tree_uses_no_time),
+        cmocka_unit_test(traces_and_dumps_are_written),
+        cmocka_unit_test(a_stalled_child_is_killed_and_reported),
+        cmocka_unit_test(a_dead_zygote_leaves_a_worker_that_closes),
         cmocka_unit_test(two_hundred_lives_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
