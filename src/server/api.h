@@ -7,6 +7,9 @@
 
 void ech_api_chat(ech_exchange *x);
 void ech_api_completions(ech_exchange *x);
+void ech_api_responses(ech_exchange *x);
+void ech_api_messages(ech_exchange *x);
+void ech_api_count_tokens(ech_exchange *x);
 void ech_api_tokenize(ech_exchange *x);
 void ech_api_detokenize(ech_exchange *x);
 void ech_api_models(ech_exchange *x);

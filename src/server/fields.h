@@ -14,7 +14,11 @@ enum {
     ECH_IN_COMPLETIONS = 2,
     ECH_IN_TOKENIZE = 4,
     ECH_IN_DETOKENIZE = 8,
-    ECH_IN_GENERATION = ECH_IN_CHAT | ECH_IN_COMPLETIONS,
+    ECH_IN_RESPONSES = 16,
+    ECH_IN_MESSAGES = 32,
+    ECH_IN_TURNS = ECH_IN_CHAT | ECH_IN_RESPONSES | ECH_IN_MESSAGES, /* those with a template */
+    ECH_IN_GENERATION = ECH_IN_TURNS | ECH_IN_COMPLETIONS,
+    ECH_IN_OPENAI = ECH_IN_CHAT | ECH_IN_COMPLETIONS,
 };
 
 typedef enum ech_field_kind {
@@ -47,10 +51,10 @@ typedef struct ech_params {
     const json_t *chat_template_kwargs, *logprobs, *documents;
     const json_t *tools, *tool_choice, *response_format, *structured_outputs, *json_schema;
     const json_t *guided_json, *guided_regex, *guided_choice, *guided_grammar, *grammar;
-    ech_field_strings stop, bad_words;
+    ech_field_strings stop, stop_sequences, bad_words;
     ech_field_ids stop_token_ids, allowed_token_ids;
-    int64_t max_tokens, max_completion_tokens, min_tokens, n, seed, top_k, top_logprobs,
-        prompt_logprobs;
+    int64_t max_tokens, max_completion_tokens, max_output_tokens, min_tokens, n, seed, top_k,
+        top_logprobs, prompt_logprobs;
     int64_t thinking_budget;
     int64_t priority, dry_allowed_length, dry_range, mirostat, truncate_prompt_tokens;
     float temperature, top_p, min_p, typical_p, repetition_penalty, frequency_penalty,
@@ -59,7 +63,8 @@ typedef struct ech_params {
     bool stream, echo, ignore_eos, include_stop, skip_special, add_special, parse_special,
         return_token_ids;
     bool add_generation_prompt, continue_final_message, parallel_tool_calls;
-    const char *cache_salt, *reasoning_effort;
+    const char *cache_salt, *reasoning_effort, *instructions, *previous_response_id;
+    const json_t *system, *thinking, *reasoning;
     uint64_t seen[2]; /* bit i: row i of the table was in the request */
 } ech_params;
 

@@ -14,6 +14,7 @@
 #include "src/base/atomic.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/server/blocks.h"
 #include "src/server/http.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
@@ -32,6 +33,7 @@ ech_generation *ech_generation_new(ech_exchange *const x)
     g->params = (ech_params){
         .max_tokens = -1,
         .max_completion_tokens = -1,
+        .max_output_tokens = -1,
         .n = 1,
         .top_logprobs = -1,
         .prompt_logprobs = -1,
@@ -307,6 +309,12 @@ static ech_call *call_of(const ech_exchange *const x, ech_choice *const c,
     return call;
 }
 
+/* Whether frames are made: for a stream, or by a dialect whose body is made of them. */
+static bool writes(const ech_exchange *const x)
+{
+    return x->is_stream || x->dialect->writes_always;
+}
+
 static ech_status take_text(ech_exchange *const x, ech_generation *const g,
                             const ech_event *const ev)
 {
@@ -319,7 +327,7 @@ static ech_status take_text(ech_exchange *const x, ech_generation *const g,
     } else {
         ECH_TRY(ech_buf_append(&c->text[ev->channel], ev->text, ev->text_len));
     }
-    return x->is_stream ? x->dialect->delta(x, g, ev->choice, ev) : ECH_OK;
+    return writes(x) ? x->dialect->delta(x, g, ev->choice, ev) : ECH_OK;
 }
 
 static ech_status take_call_end(ech_exchange *const x, ech_generation *const g,
@@ -330,7 +338,7 @@ static ech_status take_call_end(ech_exchange *const x, ech_generation *const g,
     ech_call *const call = &c->calls[ev->call_index];
     call->is_over = true;
     call->is_complete = ev->call_complete;
-    if (!x->is_stream || x->dialect->call_end == NULL) return ECH_OK;
+    if (!writes(x) || x->dialect->call_end == NULL) return ECH_OK;
     return x->dialect->call_end(x, g, ev->choice, call);
 }
 
@@ -351,7 +359,8 @@ static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
     c->usage = ev->usage;
     x->finish_name = ech_finish_name(ev->finish);
     if (ev->finish == ECH_FINISH_CANCELLED) g->was_cancelled = true;
-    if (!x->is_stream || ev->finish == ECH_FINISH_ERROR || ev->finish == ECH_FINISH_CANCELLED)
+    if (ev->stop != NULL) c->stop = ech_arena_strdup(&x->arena, ech_str_from(ev->stop));
+    if (!writes(x) || ev->finish == ECH_FINISH_ERROR || ev->finish == ECH_FINISH_CANCELLED)
         return ECH_OK;
     return x->dialect->finish(x, g, ev->choice);
 }
@@ -359,11 +368,15 @@ static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
 /* A stream that can't go on ends with an error frame, never silently. */
 static void end_stream_with(ech_exchange *const x, const ech_error *const err)
 {
+    x->ended = true;
+    if (x->dialect->fail != NULL) {
+        (void)x->dialect->fail(x, x->gen, err);
+        return;
+    }
     (void)ech_buf_puts(&x->out, "data: ");
     (void)ech_error_object(&x->out, ech_status_http(err->code), ech_error_code_of(err->code), NULL,
                            err->text);
     (void)ech_buf_puts(&x->out, "\n\n");
-    x->ended = true;
 }
 
 static ech_status take_done(ech_exchange *const x, ech_generation *const g,
@@ -386,6 +399,7 @@ static ech_status take_done(ech_exchange *const x, ech_generation *const g,
         x->ended = true;
         return x->dialect->done(x, g);
     }
+    ech_buf_clear(&x->out); /* frames of a whole answer were only made for its blocks */
     ECH_TRY(x->dialect->body(x, g));
     ech_reply_json(x, 200);
     return ECH_OK;
@@ -470,6 +484,7 @@ void ech_generate_release(ech_exchange *const x)
     for (uint32_t i = 0; i < g->n_choices && g->choices != NULL; i++) {
         choice_fini(&g->choices[i]);
     }
+    ech_blocks_fini(g->blocks);
     x->gen = NULL;
 }
 

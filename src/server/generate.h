@@ -33,7 +33,7 @@ typedef struct ech_choice {
     size_t text_offset; /* completions: characters before the next token */
     ech_finish finish;
     ech_usage usage;
-    bool has_started;
+    const char *stop; /* the stop string that ended it, in the exchange's arena; NULL: none */
 } ech_choice;
 
 typedef struct ech_generation {
@@ -46,12 +46,13 @@ typedef struct ech_generation {
     uint32_t n_choices;
     ech_choice *choices; /* [n_choices] */
     ech_usage usage;
+    struct ech_blocks *blocks; /* of dialects that write in blocks (blocks.h), else NULL */
     bool is_named_call; /* tool_choice named a function: OpenAI's finish_reason is then stop */
     bool was_cancelled; /* by DELETE /requests/{id}, a drain, or the engine's end */
 } ech_generation;
 
 struct ech_dialect {
-    const char *id_prefix;
+    bool writes_always; /* delta, call_end and finish are called for whole answers too */
     /* Frames; each appends to x->out. */
     ech_status (*begin)(ech_exchange *x, ech_generation *g);
     ech_status (*delta)(ech_exchange *x, ech_generation *g, uint32_t choice, const ech_event *ev);
@@ -61,6 +62,8 @@ struct ech_dialect {
     ech_status (*done)(ech_exchange *x, ech_generation *g);
     /* A drawn id, or one of an echoed prompt, into the choice's columns. */
     ech_status (*logprob)(ech_exchange *x, ech_generation *g, ech_choice *c, const ech_event *ev);
+    /* The stream's last frame when it fails; NULL: OpenAI's error object. */
+    ech_status (*fail)(ech_exchange *x, ech_generation *g, const ech_error *why);
     /* The whole answer into x->reply. */
     ech_status (*body)(ech_exchange *x, ech_generation *g);
 };

@@ -9,6 +9,12 @@
 static const ech_route ROUTES[] = {
     { "POST", "/chat/completions", false, false, false, ech_api_chat, "a chat's next message" },
     { "POST", "/completions", false, false, false, ech_api_completions, "what follows a prompt" },
+    { "POST", "/responses", false, false, false, ech_api_responses,
+      "an answer as a list of items, stateless" },
+    { "POST", "/messages", false, false, false, ech_api_messages,
+      "an answer as content blocks, Anthropic's API" },
+    { "POST", "/messages/count_tokens", false, false, false, ech_api_count_tokens,
+      "tokens of such a request" },
     { "POST", "/tokenize", false, false, false, ech_api_tokenize, "text to token ids" },
     { "POST", "/detokenize", false, false, false, ech_api_detokenize, "token ids to text" },
     { "GET", "/models", false, true, false, ech_api_models, "what is served" },

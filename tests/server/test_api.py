@@ -331,6 +331,107 @@ class Structured(unittest.TestCase):
             self.assertTrue(out["choices"][0]["message"]["content"])
 
 
+class Responses(unittest.TestCase):
+    FLAT = [{"type": "function", **t["function"]} for t in TOOLS]
+
+    def events(self, path, body):
+        _, _, raw = SERVER.call("POST", path, {**body, "stream": True})
+        out = []
+        for frame in raw.decode().split("\n\n"):
+            lines = [line for line in frame.split("\n") if line and not line.startswith(":")]
+            if not lines:
+                continue
+            self.assertEqual(len(lines), 2)
+            data = json.loads(lines[1].removeprefix("data: "))
+            self.assertEqual(lines[0], "event: " + data["type"])
+            out.append(data)
+        return out
+
+    def test_ordered_event_set(self):
+        for body in ({"input": "What is 12 + 6?"}, {"input": "What is the weather in Rome and in Cairo?", "tools": self.FLAT}):
+            body = {**body, "temperature": 0}
+            whole = SERVER.post("/v1/responses", body)[1]
+            events = self.events("/v1/responses", body)
+            self.assertEqual([e["sequence_number"] for e in events], list(range(len(events))))
+            self.assertEqual([e["type"] for e in events[:2]], ["response.created", "response.in_progress"])
+            self.assertEqual(events[-1]["type"], "response.completed")
+            strip = lambda items: [{k: v for k, v in i.items() if k not in ("id", "call_id")} for i in items]
+            self.assertEqual(strip(events[-1]["response"]["output"]), strip(whole["output"]))
+            opened = [e["output_index"] for e in events if e["type"] == "response.output_item.added"]
+            closed = [e["output_index"] for e in events if e["type"] == "response.output_item.done"]
+            self.assertEqual(opened, list(range(len(whole["output"]))))
+            self.assertEqual(closed, opened)
+            for item in whole["output"]:
+                deltas = [e for e in events if e["type"].endswith(".delta")]
+                if item["type"] == "function_call":
+                    self.assertIn(item["arguments"], "".join(e["delta"] for e in deltas))
+                else:
+                    self.assertEqual("".join(e["delta"] for e in deltas if "output_text" in e["type"]), item["content"][0]["text"])
+
+    def test_cut_is_incomplete(self):
+        out = SERVER.post("/v1/responses", {"input": "Tell me a story about a fox named Finn.", "temperature": 0, "max_output_tokens": 5})[1]
+        self.assertEqual((out["status"], out["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
+
+    def test_calls_go_back(self):
+        items = [{"role": "user", "content": "What is the weather in Rome?"},
+                 {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Rome"}'},
+                 {"type": "function_call_output", "call_id": "c1", "output": '{"weather": "sunny"}'}]
+        out = SERVER.post("/v1/responses", {"input": items, "temperature": 0, "tools": self.FLAT})
+        self.assertEqual((out[0], out[1]["output"][0]["type"]), (200, "message"))
+
+    def test_what_is_refused(self):
+        for bad in ({"input": 5}, {"input": "x", "previous_response_id": "r"}, {"input": [{"type": "image"}]}, {"input": "x", "tools": [{"type": "web_search"}]}, {}):
+            self.assertEqual(SERVER.post("/v1/responses", bad)[0], 400, bad)
+
+
+class Messages(Responses):
+    TOOLS = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
+
+    def test_ordered_event_set(self):
+        for body in ({"messages": [{"role": "user", "content": "What is 12 + 6?"}]},
+                     {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is the weather in Rome and in Cairo?"}]}], "tools": self.TOOLS}):
+            body = {**body, "temperature": 0, "max_tokens": 200}
+            whole = SERVER.post("/v1/messages", body)[1]
+            events = self.events("/v1/messages", body)
+            self.assertEqual(events[0]["type"], "message_start")
+            self.assertEqual([e["type"] for e in events[-2:]], ["message_delta", "message_stop"])
+            self.assertEqual(events[-2]["delta"]["stop_reason"], whole["stop_reason"])
+            got = {}
+            for e in events[1:-2]:
+                if e["type"] == "content_block_start":
+                    self.assertEqual(e["index"], len(got))
+                    got[e["index"]] = ""
+                elif e["type"] == "content_block_delta":
+                    got[e["index"]] += e["delta"].get("text", "") + e["delta"].get("partial_json", "")
+            for i, block in enumerate(whole["content"]):
+                if block["type"] == "tool_use":
+                    self.assertEqual(json.loads(got[i]), block["input"])
+                else:
+                    self.assertEqual(got[i], block["text"])
+
+    def test_cut_is_incomplete(self):
+        out = SERVER.post("/v1/messages", {"messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "max_tokens": 5})[1]
+        self.assertEqual(out["stop_reason"], "max_tokens")
+
+    def test_calls_go_back(self):
+        messages = [{"role": "user", "content": "What is the weather in Rome?"},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Rome"}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": '{"weather": "sunny"}'}]}]
+        out = SERVER.post("/v1/messages", {"messages": messages, "temperature": 0, "max_tokens": 100, "tools": self.TOOLS})
+        self.assertEqual((out[0], out[1]["stop_reason"]), (200, "end_turn"))
+
+    def test_what_is_refused(self):
+        for bad in ({"max_tokens": 5}, {"messages": [], "max_tokens": 5}, {"messages": [{"role": "user", "content": "x"}]},
+                    {"messages": [{"role": "user", "content": [{"type": "image"}]}], "max_tokens": 5}):
+            self.assertEqual(SERVER.post("/v1/messages", bad)[0], 400, bad)
+
+    def test_count_tokens(self):
+        body = {"messages": [{"role": "user", "content": "What is 12 + 6?"}]}
+        n = SERVER.post("/v1/messages/count_tokens", body)[1]["input_tokens"]
+        usage = SERVER.post("/v1/messages", {**body, "max_tokens": 1})[1]["usage"]
+        self.assertEqual(n, usage["input_tokens"] + usage["cache_read_input_tokens"])
+
+
 class Life(unittest.TestCase):
     def test_a_client_that_leaves_is_cancelled(self):  # CX1, CX7, CX8, C15
         self.assertTrue(SERVER.wait_metric("num_requests_running", 0))

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks; see blocks.h. Invariant: at most one block is open, and text goes to the open one. */
+#include "src/server/blocks.h"
+
+#include "src/base/error.h"
+
+ech_blocks *ech_blocks_new(ech_exchange *const x, ech_generation *const g,
+                           const ech_block_ops *const ops)
+{
+    ech_blocks *const b = ech_arena_alloc(&x->arena, sizeof *b);
+    if (b != NULL) b->ops = ops;
+    g->blocks = b;
+    return b;
+}
+
+void ech_blocks_fini(ech_blocks *const b)
+{
+    if (b == NULL) return;
+    ech_buf_fini(&b->text);
+    ech_buf_fini(&b->done);
+}
+
+ech_status ech_blocks_close(ech_exchange *const x, ech_generation *const g)
+{
+    ech_blocks *const b = g->blocks;
+    if (b->kind == ECH_BLOCK_NONE) return ECH_OK;
+    if (b->done.len > 0) ECH_TRY(ech_buf_push(&b->done, ','));
+    ECH_TRY(b->ops->close(x, g, b));
+    b->kind = ECH_BLOCK_NONE;
+    b->index++;
+    ech_buf_clear(&b->text);
+    return ECH_OK;
+}
+
+static ech_status open_block(ech_exchange *const x, ech_generation *const g,
+                             const ech_block_kind kind, const ech_call *const call)
+{
+    ech_blocks *const b = g->blocks;
+    ECH_TRY(ech_blocks_close(x, g));
+    b->kind = kind;
+    b->call = call;
+    return b->ops->open(x, g, b);
+}
+
+ech_status ech_blocks_delta(ech_exchange *const x, ech_generation *const g, const uint32_t choice,
+                            const ech_event *const ev)
+{
+    ech_blocks *const b = g->blocks;
+    if (ev->channel == ECH_CHANNEL_TOOL_NAME) {
+        return open_block(x, g, ECH_BLOCK_CALL, &g->choices[choice].calls[ev->call_index]);
+    }
+    if (ev->channel == ECH_CHANNEL_TOOL_ARGS) {
+        b->call = &g->choices[choice].calls[ev->call_index];
+    } else {
+        const ech_block_kind kind =
+            ev->channel == ECH_CHANNEL_REASONING ? ECH_BLOCK_REASONING : ECH_BLOCK_TEXT;
+        if (b->kind != kind) ECH_TRY(open_block(x, g, kind, NULL));
+    }
+    ECH_TRY(ech_buf_append(&b->text, ev->text, ev->text_len));
+    return b->ops->delta(x, g, b, ev->text, ev->text_len);
+}
+
+ech_status ech_blocks_call_end(ech_exchange *const x, ech_generation *const g,
+                               const uint32_t choice, ech_call *const call)
+{
+    (void)choice;
+    g->blocks->call = call;
+    return ech_blocks_close(x, g);
+}
