@@ -269,7 +269,7 @@ void ech_api_chat(ech_exchange *const x)
     if (g == NULL) return;
     ech_request_options options;
     if (!ech_generation_parse(x, g, body, ECH_IN_CHAT) || !take_logprobs(x, g) ||
-        !ech_generate_options(x, g, &options) || !ech_chat_prompt(x, g, &options)) {
+        !ech_generate_options(x, g, &options) || !ech_chat_take(x, g, &options)) {
         return;
     }
     ech_generate_start(x, &CHAT, g, &options);

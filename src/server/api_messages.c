@@ -365,7 +365,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
     if (!take_messages(x, p, p->system) || !take_tools(x, p) || !take_choice(x, p) ||
         !take_thinking(x, p))
         return false;
-    return ech_generate_options(x, g, options) && ech_chat_prompt(x, g, options);
+    return ech_generate_options(x, g, options) && ech_chat_take(x, g, options);
 }
 
 void ech_api_messages(ech_exchange *const x)

@@ -379,7 +379,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
     if (p->reasoning != NULL)
         p->reasoning_effort = json_string_value(json_object_get(p->reasoning, "effort"));
     return take_input(x, p) && take_tools(x, p) && ech_generate_options(x, g, options) &&
-           ech_chat_prompt(x, g, options);
+           ech_chat_take(x, g, options);
 }
 
 void ech_api_responses(ech_exchange *const x)

@@ -194,7 +194,7 @@ static ech_status open_all(ech_server *const s, ech_error *const err)
     ECH_TRY(ech_engine_open(&s->engine, &s->options.engine, err));
     s->info.struct_size = sizeof s->info;
     ech_engine_info_get(s->engine, &s->info);
-    ECH_TRY(ech_chat_template_open(&s->chat, s->options.chat_template, s->engine,
+    ECH_TRY(ech_served_chat_open(&s->chat, s->options.chat_template, s->engine,
                                    s->info.model_dir, err));
     ECH_TRY(ech_guides_open(&s->guides, s->chat.source.data, s->chat.source.len,
                             s->options.reasoning_parser, s->options.tool_call_parser, err));
@@ -279,7 +279,7 @@ void ech_server_close(ech_server **const server)
     if (s->pool.n_threads > 0) ech_pool_stop(&s->pool);
     ech_watch_stop(&s->watch);
     ech_guides_close(&s->guides);
-    ech_chat_template_close(&s->chat);
+    ech_served_chat_close(&s->chat);
     ech_engine_close(&s->engine);
     for (size_t i = 0; i < ECH_MAX_LISTENERS; i++) {
         if (s->fds[i] >= 0) (void)close(s->fds[i]);

@@ -22,7 +22,7 @@ struct ech_server {
     ech_engine *engine;
     ech_engine_info info;
     ech_keys keys;
-    ech_chat_template chat;
+    ech_served_chat chat;
     ech_guides guides;
     ech_watch watch;
     ech_pool pool;

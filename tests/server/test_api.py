@@ -294,6 +294,14 @@ class Tools(unittest.TestCase):
                 json.loads(call["function"]["arguments"])
             self.assertEqual(accumulate(SERVER.stream("/v1/chat/completions", body))["finish"], "length")
 
+    def test_answers_to_calls_go_back(self):
+        first = SERVER.post("/v1/chat/completions", {**self.ASK, "messages": [{"role": "user", "content": "What is the weather in Rome?"}]})[1]["choices"][0]["message"]
+        messages = [{"role": "user", "content": "What is the weather in Rome?"}, first,
+                    {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": '{"weather": "sunny"}'}]
+        out = SERVER.post("/v1/chat/completions", {**self.ASK, "messages": messages})
+        self.assertEqual(out[0], 200, out)
+        self.assertIn("Rome", out[1]["choices"][0]["message"]["content"])
+
 
 class Structured(unittest.TestCase):
     def test_json_schema(self):
