@@ -59,7 +59,7 @@ typedef enum ech_reasoning_format {
     ECH_REASONING_NONE,    /* it doesn't, or it is content */
     ECH_REASONING_THINK,   /* <think> … </think>: Qwen3, QwQ, DeepSeek-R1 and most others */
     ECH_REASONING_MISTRAL, /* [THINK] … [/THINK]: Ministral, Magistral */
-    ECH_REASONING_HARMONY, /* channels: gpt-oss; goes with ECH_TOOLS_HARMONY */
+    ECH_REASONING_HARMONY, /* channels: gpt-oss; beside it only ECH_TOOLS_HARMONY or NONE count */
     ECH_REASONING_COUNT
 } ech_reasoning_format;
 

@@ -50,7 +50,11 @@ static void set_formats(ech_parser *const p, const ech_parser_options *const o)
     p->tools = o->tools;
     p->ops = OPS[o->tools];
     p->is_harmony = o->reasoning == ECH_REASONING_HARMONY || o->tools == ECH_TOOLS_HARMONY;
-    if (p->is_harmony) p->ops = &ech_tools_harmony;
+    if (p->is_harmony) { /* its messages are read whole or not at all: no other format beside it */
+        p->ops = &ech_tools_harmony;
+        if (p->tools != ECH_TOOLS_HARMONY) p->tools = ECH_TOOLS_NONE;
+        if (p->reasoning != ECH_REASONING_HARMONY) p->reasoning = ECH_REASONING_NONE;
+    }
     p->may_reason = o->start != ECH_START_CLOSED;
     p->skips_breaks = o->start != ECH_START_NONE && !p->is_harmony;
     if (o->start == ECH_START_OPEN && o->reasoning != ECH_REASONING_NONE) {

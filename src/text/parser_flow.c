@@ -103,11 +103,14 @@ static ech_marker_set end_reasoning(const ech_parser *const p)
 ech_marker_set ech_flow_live(const ech_parser *const p)
 {
     const ech_marker_set begin = p->ops != NULL ? p->ops->begin : 0;
+    const ech_marker_set late = p->is_cut ? end_reasoning(p) : 0;
     switch (p->flow) {
     case ECH_FLOW_CONTENT:
-        return begin_reasoning(p) | begin;
+        return begin_reasoning(p) | begin | late;
     case ECH_FLOW_REASONING:
         return begin_reasoning(p) | end_reasoning(p) | begin;
+    case ECH_FLOW_AFTER:
+        return p->ops->live(p) | late;
     default:
         return p->ops->live(p);
     }
@@ -186,6 +189,10 @@ void ech_flow_marker(ech_parser *const p, const ech_marker m)
         switch_reasoning(p, ECH_FLOW_REASONING);
     } else if (p->flow == ECH_FLOW_REASONING && (bit & end_reasoning(p)) != 0) {
         switch_reasoning(p, ECH_FLOW_CONTENT);
+    } else if (p->is_cut && (bit & end_reasoning(p)) != 0) {
+        p->is_cut = false; /* the call had ended it already */
+        ech_buf_clear(&p->raw);
+        switch_reasoning(p, ECH_FLOW_CONTENT);
     } else {
         p->ops->marker(p, m);
     }
@@ -261,6 +268,7 @@ void ech_flow_start(ech_parser *const p)
     ech_flow_keep(p, &p->text, p->call_id.data, p->call_id.len);
     ech_buf_clear(&p->raw);
     p->is_started = true;
+    p->is_cut = p->is_cut || p->origin == ECH_FLOW_REASONING;
     p->may_reason = false;
 }
 

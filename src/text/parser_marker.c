@@ -22,6 +22,7 @@ void ech_marker_find_ids(ech_parser *const p, const ech_parser_options *const o)
     for (uint32_t m = 0; m < ECH_MARK_COUNT; m++) {
         p->ids[m] =
             o->marker_id != NULL ? o->marker_id(o->marker_ctx, TEXTS[m], strlen(TEXTS[m])) : -1;
+        if (p->ids[m] < 0) p->by_text |= (ech_marker_set)1 << m;
     }
 }
 
@@ -34,16 +35,6 @@ ech_marker ech_marker_of(const ech_parser *const p, const int32_t id)
     return (ech_marker)m;
 }
 
-/* Live markers that match by text. */
-static ech_marker_set live_texts(const ech_parser *const p)
-{
-    ech_marker_set live = ech_flow_live(p);
-    for (uint32_t m = 0; m < ECH_MARK_COUNT; m++) {
-        if (p->ids[m] >= 0) live &= ~((ech_marker_set)1 << m);
-    }
-    return live;
-}
-
 typedef enum match { NONE, BEGINNING, WHOLE } match;
 
 /* How text [len] stands to the markers of a set; *ret_marker is written for WHOLE. */
@@ -51,8 +42,9 @@ static match compare(const ech_marker_set set, const char *const text, const siz
                      ech_marker *const ret_marker)
 {
     match best = NONE;
-    for (uint32_t m = 0; m < ECH_MARK_COUNT; m++) {
-        if ((set >> m & 1) == 0 || strncmp(TEXTS[m], text, len) != 0) continue;
+    for (ech_marker_set rest = set; rest != 0; rest &= rest - 1) {
+        const int m = __builtin_ctz(rest);
+        if (strncmp(TEXTS[m], text, len) != 0) continue;
         if (TEXTS[m][len] == 0) {
             *ret_marker = (ech_marker)m;
             return WHOLE;
@@ -67,7 +59,7 @@ static void settle(ech_parser *const p)
 {
     while (p->mark.len != 0) {
         ech_marker m;
-        const match how = compare(live_texts(p), p->mark.data, p->mark.len, &m);
+        const match how = compare(ech_flow_live(p) & p->by_text, p->mark.data, p->mark.len, &m);
         if (how == BEGINNING) return;
         if (how == WHOLE) {
             ech_buf_clear(&p->mark);
@@ -83,6 +75,10 @@ static void settle(ech_parser *const p)
 void ech_marker_push(ech_parser *const p, const char c)
 {
     p->pushed++;
+    if (p->mark.len == 0 && c != '<' && c != '[') { /* no marker begins otherwise */
+        ech_flow_text(p, c);
+        return;
+    }
     ech_flow_keep(p, &p->mark, &c, 1);
     settle(p);
 }

@@ -130,6 +130,7 @@ struct ech_parser {
     char **tool_names; /* [n_tools] */
     size_t n_tools;
     int32_t ids[ECH_MARK_COUNT]; /* of markers that are one token; -1 */
+    ech_marker_set by_text;      /* the others */
 
     ech_status rc;
     bool stopped;
@@ -144,6 +145,7 @@ struct ech_parser {
     ech_flow flow;
     ech_flow origin;   /* CONTENT or REASONING: where the call began */
     bool may_reason;   /* reasoning may still begin */
+    bool is_cut;       /* a call ended reasoning: its end marker may still come */
     bool has_content;  /* something but white space came */
     bool skips_breaks; /* behind a marker: line breaks go */
     ech_buf blank;     /* white space whose fate a marker may decide */
