@@ -86,23 +86,29 @@ static void q8_0_block(const uint8_t *const b, float *const y)
         y[i] = (float)(int8_t)b[2 + i] * d;
 }
 
+const int8_t ech_iq4_nl_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113 };
+
 static void iq4_nl_block(const uint8_t *const b, float *const y)
 {
-    static const int8_t VALUES[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
-                                       1,    13,   25,  38,  53,  69,  89,  113 };
     const float d = f16_at(b);
     for (uint32_t i = 0; i < 32; i++)
-        y[i] = d * (float)VALUES[nibble(b + 2, i)];
+        y[i] = d * (float)ech_iq4_nl_values[nibble(b + 2, i)];
+}
+
+/* e2m1 times 2, so the scale is halved. */
+const int8_t ech_mxfp4_values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+
+float ech_mxfp4_scale(const uint8_t e)
+{
+    return ech_f32_from_bits(e < 2 ? UINT32_C(0x00200000) << e : (uint32_t)(e - 1) << 23);
 }
 
 static void mxfp4_block(const uint8_t *const b, float *const y)
 {
-    /* e2m1 times 2; so the scale is half of 2^(e - 127). */
-    static const int8_t VALUES[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
-    const uint32_t e = b[0];
-    const float d = ech_f32_from_bits(e < 2 ? UINT32_C(0x00200000) << e : (e - 1) << 23);
+    const float d = ech_mxfp4_scale(b[0]);
     for (uint32_t i = 0; i < 32; i++)
-        y[i] = d * (float)VALUES[nibble(b + 1, i)];
+        y[i] = d * (float)ech_mxfp4_values[nibble(b + 1, i)];
 }
 
 /* Two bits of a K block: groups of 32 bytes hold 128 numbers, 32 per position of the bits. */
@@ -144,9 +150,8 @@ static void q3_k_block(const uint8_t *const b, float *const y)
     }
 }
 
-/* Scale and minimum j of 8, six bits each in twelve bytes. */
-static void q4_k_scale(const uint8_t *const s, const uint32_t j, uint32_t *const ret_scale,
-                       uint32_t *const ret_min)
+void ech_q4_k_scale(const uint8_t *const s, const uint32_t j, uint32_t *const ret_scale,
+                    uint32_t *const ret_min)
 {
     if (j < 4) {
         *ret_scale = s[j] & 63u;
@@ -170,7 +175,7 @@ static void q4_k_block(const uint8_t *const b, float *const y)
     for (uint32_t i = 0; i < QK; i++) {
         uint32_t scale = 0;
         uint32_t min = 0;
-        q4_k_scale(b + 4, i / 32, &scale, &min);
+        ech_q4_k_scale(b + 4, i / 32, &scale, &min);
         const float dl = d * (float)scale;
         const float ml = m * (float)min;
         y[i] = dl * (float)k_nibble(b + 16, i) - ml;
@@ -185,7 +190,7 @@ static void q5_k_block(const uint8_t *const b, float *const y)
     for (uint32_t i = 0; i < QK; i++) {
         uint32_t scale = 0;
         uint32_t min = 0;
-        q4_k_scale(b + 4, i / 32, &scale, &min);
+        ech_q4_k_scale(b + 4, i / 32, &scale, &min);
         const float dl = d * (float)scale;
         const float ml = m * (float)min;
         const uint32_t bit = high[i % 32] >> (i / 32) & 1u;

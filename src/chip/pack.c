@@ -17,6 +17,7 @@
 #include "src/chip/dequant.h"
 #include "src/chip/half.h"
 #include "src/chip/quant.h"
+#include "src/chip/repack.h"
 
 #define MAX_ITEMS   (1u << 20)
 #define MAX_SOURCES 255 /* a task has 256 tensors, the last is the image */
@@ -236,9 +237,14 @@ static void pack_scattered(const ech_pack_item *const it, const uint64_t r0, con
         float x[CHUNK];
         for (uint64_t k = 0; k < it->cols; k += CHUNK) {
             const uint32_t nk = it->cols - k < CHUNK ? (uint32_t)(it->cols - k) : CHUNK;
-            ech_dequant((ech_src_type)it->src_type,
-                        src + (r0 + r) * row_bytes + ech_src_bytes((ech_src_type)it->src_type, k),
-                        nk, x);
+            const char *const from =
+                src + (r0 + r) * row_bytes + ech_src_bytes((ech_src_type)it->src_type, k);
+            if (ech_repack_has((ech_src_type)it->src_type, (ech_pack_type)it->type)) {
+                ech_repack((ech_src_type)it->src_type, from, nk, panel, (ech_pack_type)it->type,
+                           (uint32_t)(to % ECH_PANEL), k);
+                continue;
+            }
+            ech_dequant((ech_src_type)it->src_type, from, nk, x);
             put_row(panel, (ech_pack_type)it->type, (uint32_t)(to % ECH_PANEL), k, x, nk);
         }
     }

@@ -17,19 +17,13 @@ static int32_t clamp(const float v, const int32_t lo, const int32_t hi)
     return v < (float)hi ? (int32_t)v : hi;
 }
 
-/* d and m as they will be read, and q of every number. */
-typedef struct block {
-    uint16_t d, m;
-    uint8_t q[ECH_QUANT_BLOCK];
-} block;
-
 static float inverse_of(const uint16_t d)
 {
     const float x = ech_f16_to_f32(d);
     return x != 0.0f ? 1.0f / x : 0.0f;
 }
 
-static void quantise_q8(const float *const x, const uint32_t n, block *const b)
+static void quantise_q8(const float *const x, const uint32_t n, ech_quant_block *const b)
 {
     float max = 0.0f;
     for (uint32_t i = 0; i < n; i++)
@@ -43,7 +37,7 @@ static void quantise_q8(const float *const x, const uint32_t n, block *const b)
 }
 
 /* The number of largest magnitude becomes -8 d exactly. */
-static void quantise_q4(const float *const x, const uint32_t n, block *const b)
+static void quantise_q4(const float *const x, const uint32_t n, ech_quant_block *const b)
 {
     float max = 0.0f;
     for (uint32_t i = 0; i < n; i++)
@@ -56,7 +50,7 @@ static void quantise_q4(const float *const x, const uint32_t n, block *const b)
         b->q[i] = 8;
 }
 
-static void quantise_q4m(const float *const x, const uint32_t n, block *const b)
+static void quantise_q4m(const float *const x, const uint32_t n, ech_quant_block *const b)
 {
     float min = x[0], max = x[0];
     for (uint32_t i = 1; i < n; i++) {
@@ -84,25 +78,31 @@ static size_t byte_q8(const uint32_t lane, const uint32_t i)
     return (size_t)(i / 4) * 64 + lane * 4 + i % 4;
 }
 
-void ech_quant_put(char *const panel, const ech_pack_type type, const uint32_t lane,
-                   const uint64_t k, const float *const x, const uint32_t n)
+void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t lane,
+                     const uint64_t k, const ech_quant_block *const b)
 {
     char *const unit = panel + k / ECH_QUANT_UNIT * ech_quant_unit_bytes(type);
     const uint32_t half = (uint32_t)(k / ECH_QUANT_BLOCK % 2);
     uint8_t *const data = (uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
-    block b = { 0 };
-    if (type == ECH_PACK_Q8) quantise_q8(x, n, &b);
-    if (type == ECH_PACK_Q4) quantise_q4(x, n, &b);
-    if (type == ECH_PACK_Q4M) quantise_q4m(x, n, &b);
-    scales_at(unit, type, half)[lane] = b.d;
-    if (type == ECH_PACK_Q4M) scales_at(unit, type, 2 + half)[lane] = b.m;
+    scales_at(unit, type, half)[lane] = b->d;
+    if (type == ECH_PACK_Q4M) scales_at(unit, type, 2 + half)[lane] = b->m;
     if (type == ECH_PACK_Q8) {
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
-            data[byte_q8(lane, i)] = b.q[i];
+            data[byte_q8(lane, i)] = b->q[i];
         return;
     }
     for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i++)
-        data[byte_q8(lane, i)] = (uint8_t)(b.q[i] | b.q[i + ECH_QUANT_BLOCK / 2] << 4);
+        data[byte_q8(lane, i)] = (uint8_t)(b->q[i] | b->q[i + ECH_QUANT_BLOCK / 2] << 4);
+}
+
+void ech_quant_put(char *const panel, const ech_pack_type type, const uint32_t lane,
+                   const uint64_t k, const float *const x, const uint32_t n)
+{
+    ech_quant_block b = { 0 };
+    if (type == ECH_PACK_Q8) quantise_q8(x, n, &b);
+    if (type == ECH_PACK_Q4) quantise_q4(x, n, &b);
+    if (type == ECH_PACK_Q4M) quantise_q4m(x, n, &b);
+    ech_quant_store(panel, type, lane, k, &b);
 }
 
 void ech_quant_get(const char *const panel, const ech_pack_type type, const uint32_t lane,

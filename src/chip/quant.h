@@ -65,6 +65,15 @@ static inline uint64_t ech_quant_row_bytes(const uint64_t cols)
     return (uint64_t)ech_quant_blocks(cols) * (ECH_QUANT_BLOCK + 8);
 }
 
+/* A block: what is stored of its numbers (q + 128 in q8), scale and minimum as f16. */
+typedef struct ech_quant_block {
+    uint16_t d, m;
+    uint8_t q[ECH_QUANT_BLOCK];
+} ech_quant_block;
+
+/* The block of one row (lane) of a panel at column k, a multiple of 32. */
+void ech_quant_store(char *panel, ech_pack_type type, uint32_t lane, uint64_t k,
+                     const ech_quant_block *b);
 /* One block of one row (lane) of a panel, from n <= 32 numbers; k is a multiple of 32. */
 void ech_quant_put(char *panel, ech_pack_type type, uint32_t lane, uint64_t k, const float *x,
                    uint32_t n);

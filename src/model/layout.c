@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Binding tensors to the image. The packed type of a matrix is that of its tensors; where tensors
- * of one entry differ, f32, which holds each of them exactly. A vector is always f32.
+ * of one entry differ, one that holds each of them. A vector is always f32.
  */
 #include "src/model/layout.h"
 
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
+#include "src/chip/quant.h"
 
 void ech_layout_init(ech_layout *const l, const ech_config *const config,
                      const ech_weights *const weights, const char *const path,
@@ -57,16 +58,34 @@ static bool source_type(const ech_wtype type, ech_src_type *const ret)
     return false;
 }
 
+/*
+ * What a matrix is packed as. Blocks that the chip multiplies are kept as they are (repack.h);
+ * those that it doesn't are written again with 8 bits, which is finer than what they were.
+ */
 static ech_pack_type packed_type(const ech_wtype type)
 {
     switch (type) {
+    case ECH_WTYPE_F32:
+        return ECH_PACK_F32;
     case ECH_WTYPE_F16:
         return ECH_PACK_F16;
     case ECH_WTYPE_BF16:
         return ECH_PACK_BF16;
+    case ECH_WTYPE_Q4_0:
+        return ECH_PACK_Q4;
+    case ECH_WTYPE_Q4_1:
+    case ECH_WTYPE_Q4_K:
+        return ECH_PACK_Q4M;
     default:
-        return ECH_PACK_F32;
+        return ECH_PACK_Q8;
     }
+}
+
+/* The type that holds the tensors of two: 8 bits, where both are of few bits, else f32. */
+static ech_pack_type wider_type(const ech_pack_type a, const ech_pack_type b)
+{
+    const bool few_bits = ech_pack_is_quant(a) && ech_pack_is_quant(b);
+    return few_bits ? ECH_PACK_Q8 : ECH_PACK_F32;
 }
 
 /* The tensor of that name with that shape and a type that is computed, marked as used. */
@@ -149,7 +168,7 @@ ech_status ech_layout_matrix(ech_layout *const l, const char *const entry,
         ECH_TRY(add_part(l, part, err));
         rows += below ? sources[i].rows : panel_rows(sources[i].rows);
         const ech_pack_type own = packed_type(w->type);
-        type = i == 0 || own == type ? own : ECH_PACK_F32;
+        type = i == 0 || own == type ? own : wider_type(own, type);
     }
     ECH_DCHECK(l->n_parts == first + n);
     return ech_image_plan_matrix(&l->image, entry, type, rows, cols, NULL, err);

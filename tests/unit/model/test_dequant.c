@@ -3,11 +3,14 @@
  * Blocks against what the gguf package makes of them (tests/tools/make_dequant_golden.py), to the
  * bit. It is here, though the code is the chip's, because the golden file needs the reader.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/chip/dequant.h"
+#include "src/chip/quant.h"
+#include "src/chip/repack.h"
 #include "src/model/safetensors.h"
 #include "tests/unit/model/fixture.h"
 
@@ -45,6 +48,53 @@ static void check_type(const ech_weights *const ws, const char *const name, cons
     free(found);
 }
 
+/* A row of blocks in lane 5 of a panel, read back: the numbers that the blocks stand for. */
+static void check_repacked(const ech_weights *const ws, const char *const name,
+                           const ech_src_type type, const ech_pack_type packed,
+                           const double tolerance)
+{
+    size_t n_blocks = 0;
+    size_t n_values = 0;
+    uint8_t *const blocks = load(ws, name, "blocks", &n_blocks);
+    float *const want = load(ws, name, "values", &n_values);
+    const size_t n = n_values / sizeof *want;
+    char *const panel = calloc(1, ech_panel_bytes(packed, n));
+    float *const found = calloc(n, sizeof *found);
+    assert_true(ech_repack_has(type, packed));
+    ech_repack(type, blocks, n, panel, packed, 5, 0);
+    ech_quant_get(panel, packed, 5, (uint32_t)n, found);
+    for (size_t i = 0; i < n; i++) {
+        const double scale = fabs((double)want[i / 32 * 32]) + fabs((double)want[i]) + 1e-30;
+        const double off = fabs((double)found[i] - (double)want[i]);
+        if (off <= tolerance * scale) continue;
+        fail_msg("%s: number %zu is %.9g instead of %.9g", name, i, (double)found[i],
+                 (double)want[i]);
+    }
+    free(blocks);
+    free(want);
+    free(panel);
+    free(found);
+}
+
+static void blocks_are_repacked_without_loss(void **state)
+{
+    (void)state;
+    ech_weights ws = { 0 };
+    assert_int_equal(ech_safetensors_read(&ws, GOLDEN "/dequant.safetensors", NULL), ECH_OK);
+    assert_int_equal(ech_weights_seal(&ws, NULL), ECH_OK);
+    check_repacked(&ws, "q8_0", ECH_SRC_Q8_0, ECH_PACK_Q8, 0.0);
+    check_repacked(&ws, "q5_0", ECH_SRC_Q5_0, ECH_PACK_Q8, 0.0);
+    check_repacked(&ws, "q4_0", ECH_SRC_Q4_0, ECH_PACK_Q4, 0.0);
+    check_repacked(&ws, "iq4_nl", ECH_SRC_IQ4_NL, ECH_PACK_Q8, 0.0);
+    /* One rounding instead of two, and scales rounded to f16. */
+    check_repacked(&ws, "q4_1", ECH_SRC_Q4_1, ECH_PACK_Q4M, 1e-5);
+    check_repacked(&ws, "q4_k", ECH_SRC_Q4_K, ECH_PACK_Q4M, 2e-1);
+    assert_false(ech_repack_has(ECH_SRC_Q8_0, ECH_PACK_Q4));
+    assert_false(ech_repack_has(ECH_SRC_Q6_K, ECH_PACK_Q8));
+    assert_false(ech_repack_has(ECH_SRC_F32, ECH_PACK_F32));
+    ech_weights_fini(&ws);
+}
+
 static void blocks_are_those_of_gguf(void **state)
 {
     (void)state;
@@ -70,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_those_of_gguf),
+        cmocka_unit_test(blocks_are_repacked_without_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
