@@ -134,7 +134,7 @@ ech_status ech_worker_buffer_create(ech_worker *const w, const char *const name,
                                     ech_buffer *const ret_buffer, ech_error *const err)
 {
     ech_region region;
-    if (w->state == ECH_WORKER_NEW && bytes > 0) {
+    if (ech_worker_state_get(w) == ECH_WORKER_NEW && bytes > 0) {
         ECH_TRY(ech_worker_region_create(w, name, bytes, 0, &region, err));
         return ech_worker_buffer_at(w, &region, 0, bytes, access, ret_buffer, err);
     }

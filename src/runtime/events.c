@@ -182,11 +182,10 @@ static void zygote_gone(ech_worker *const w, const int status)
 /* A worker inside a child process passes on what its parent wants of the task that runs it. */
 static void obey_parent(ech_worker *const w)
 {
-    if (w->my_mail == NULL || w->runs.active == NULL || !w->my_task_run) return;
-    if (ech_load_relaxed(&w->my_mail->abort_run) >= w->my_task_run) {
-        w->my_task_run = 0;
+    if (w->my_mail == NULL || w->runs.active == NULL) return;
+    const uint64_t run = ech_load_relaxed(&w->my_task_run); /* W: the thread that serves the task */
+    if (run != 0 && ech_load_relaxed(&w->my_mail->abort_run) >= run)
         ech_run_abort(w, w->runs.active);
-    }
 }
 
 bool ech_events_check(ech_worker *const w, const int64_t now_ns)

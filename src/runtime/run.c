@@ -199,7 +199,8 @@ static bool has_place(ech_worker *const w, void *const ctx)
     uint32_t taken = 0;
     for (uint32_t i = 0; i < w->runs.depth; i++)
         taken += w->runs.places[i].run != NULL;
-    return w->closing || taken < w->runs.depth;
+    /* While a boundary keeps the prepared run back there is no active one, and still no room. */
+    return w->closing || (taken < w->runs.depth && w->runs.prepared == NULL);
 }
 
 static ech_status check_ready(const ech_worker *const w, ech_error *const err)

@@ -38,7 +38,6 @@ struct ech_serve {
     void *chip;    /* the platform's state */
     uint64_t next; /* frames taken */
     loaded programs[ECH_MAX_CALLABLES];
-    ech_trace_lane *lane;
     ech_trace_lane *cores[ECH_TRACE_CORES];
     ech_task task;
 };

@@ -35,11 +35,6 @@ static ech_trace_lane *lane_at(const ech_worker *const w, const uint32_t i)
     return lane;
 }
 
-ech_trace_lane *ech_trace_child_lane(const ech_worker *const w, const uint32_t child)
-{
-    return lane_at(w, 1 + child);
-}
-
 ech_trace_lane *ech_trace_core_lane(const ech_worker *const w, const uint32_t child,
                                     const uint32_t core)
 {

@@ -36,7 +36,10 @@ typedef struct ech_trace_lane {
     ech_trace_record records[ECH_TRACE_RECORDS];
 } ech_trace_lane;
 
-/* Lane 0 is the worker's (guarded by its lock), then one per child, then the cores of the chips. */
+/*
+ * Lane 0 is the worker's (guarded by its lock) and holds the tasks of all children, which are drawn
+ * on lanes 1 to ECH_MAX_CHILDREN; then come the cores of the chips.
+ */
 typedef struct ech_trace {
     uint32_t n_lanes;
     uint32_t reserved[15];
@@ -57,7 +60,6 @@ static inline bool ech_trace_lane_on(const ech_trace_lane *const lane)
 
 /* Maps the lanes; noted in the journal. */
 ech_status ech_trace_open(ech_worker *w, ech_error *err);
-ech_trace_lane *ech_trace_child_lane(const ech_worker *w, uint32_t child);
 ech_trace_lane *ech_trace_core_lane(const ech_worker *w, uint32_t child, uint32_t core);
 
 /* The scheduler's events; lock held. */
