@@ -232,7 +232,9 @@ static int compare_ids(const void *const x, const void *const y)
 static void tidy_alternatives(ech_cx_graph *const g, const uint32_t first,
                               ech_byteset *const ret_set)
 {
-    qsort(g->kids + first, g->n_kids - first, sizeof *g->kids, compare_ids);
+    if (g->n_kids - first > 1) {
+        qsort(g->kids + first, g->n_kids - first, sizeof *g->kids, compare_ids);
+    }
     uint32_t w = first;
     for (uint32_t r = first; r < g->n_kids; r++) {
         const ech_cx kid = g->kids[r];

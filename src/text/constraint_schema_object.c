@@ -43,7 +43,8 @@ static bool is_required(const object_rules *const r, const char *const key, cons
 {
     for (size_t i = 0; i < json_array_size(r->required); i++) {
         const json_t *const name = json_array_get(r->required, i);
-        if (json_string_length(name) == len && memcmp(json_string_value(name), key, len) == 0) {
+        if (json_is_string(name) && json_string_length(name) == len &&
+            memcmp(json_string_value(name), key, len) == 0) {
             return true;
         }
     }
