@@ -569,7 +569,7 @@ static ech_status write_mask(ech_constraint *const c, const ech_constraint_state
                         "following a constraint: the vocabulary has no token that "
                         "goes on from here");
     }
-    ech_mask_write(mask, c->vocab, words);
+    ech_mask_write(&c->masks, mask, words);
     if (can_end) add_eos(c->vocab, words);
     return ECH_OK;
 }
@@ -604,7 +604,7 @@ int32_t ech_constraint_state_forced(ech_constraint_state *const s)
     if (mask != NULL) {
         const uint32_t n_eos = ech_machine_accepts(&c->machine, s->config) ? v->n_eos : 0;
         if (n_eos == 0)
-            id = ech_mask_only(mask, v);
+            id = ech_mask_only(&c->masks, mask);
         else if (mask->count == 0 && n_eos == 1)
             id = v->eos[0];
     }

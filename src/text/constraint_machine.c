@@ -309,6 +309,9 @@ static void follow(ech_machine *const m)
         case ECH_OP_NEXT:
             at_loop_end(m, at.stack);
             break;
+        case ECH_OP_EXIT:
+            add_item(m, ECH_PC_EXIT, 0);
+            break;
         }
     }
 }
@@ -438,6 +441,92 @@ uint32_t ech_machine_rough(ech_machine *const m, const uint32_t config)
     m->configs[config].rough = rough;
     m->configs[rough].rough = rough;
     return rough;
+}
+
+/* ---- relative configs ---- */
+
+#define RELATIVE_ITEMS 64u
+#define RELATIVE_DEPTH 16u
+
+/* The place of the first frame of a stack that is in chain[0 .. n), n when there is none near. */
+static uint32_t meets(const ech_machine *const m, uint32_t stack, const uint32_t *const chain,
+                      const uint32_t n)
+{
+    for (uint32_t depth = 0; stack != 0 && depth < RELATIVE_DEPTH; depth++) {
+        for (uint32_t k = 0; k < n; k++) {
+            if (chain[k] == stack) return k;
+        }
+        stack = m->frames[stack].below;
+    }
+    return n;
+}
+
+/* The topmost return address in the stacks of all items; 0 when there is none near the top. */
+static uint32_t common_frame(const ech_machine *const m, const ech_config c)
+{
+    uint32_t chain[RELATIVE_DEPTH], n = 0, place = 0;
+    if (c.n == 0 || c.n > RELATIVE_ITEMS) return 0;
+    for (uint32_t at = m->items[c.first].stack; at != 0 && n < RELATIVE_DEPTH;
+         at = m->frames[at].below) {
+        chain[n++] = at;
+    }
+    for (uint32_t i = 0; i < c.n && place < n; i++) {
+        const uint32_t k = meets(m, m->items[c.first + i].stack, chain, n);
+        if (k > place) place = k;
+    }
+    while (place < n && (m->frames[chain[place]].tag & ECH_FRAME_LOOP))
+        place++;
+    return place < n ? chain[place] : 0;
+}
+
+/* The part of a stack above base, put on other instead. */
+static uint32_t transplant(ech_machine *const m, const uint32_t stack, const uint32_t base,
+                           const uint32_t other)
+{
+    uint32_t above[RELATIVE_DEPTH * 2], n = 0;
+    for (uint32_t at = stack; at != base; at = m->frames[at].below)
+        above[n++] = at;
+    uint32_t out = other;
+    while (n > 0 && m->rc == ECH_OK) {
+        const ech_frame f = m->frames[above[--n]];
+        out = intern_frame(m, out, f.tag, f.value, f.nest);
+    }
+    return out;
+}
+
+uint32_t ech_machine_relative(ech_machine *const m, const uint32_t config, uint32_t *const ret_base)
+{
+    const ech_config c = m->configs[config];
+    const uint32_t base = common_frame(m, c);
+    if (base == 0) return ECH_CONFIG_DEAD;
+    /* What is allowed depends on the levels that are left, so they are part of the stand-in. */
+    const uint32_t nest = m->frames[base].nest;
+    const uint32_t other = intern_frame(m, 0, ECH_PC_EXIT, nest, nest);
+    m->n_found = 0;
+    if (!ECH_VEC_GROW(m->found, m->cap_found, 0, c.n)) m->rc = ECH_ENOMEM;
+    for (uint32_t i = 0; i < c.n && m->rc == ECH_OK; i++) {
+        const ech_item at = m->items[c.first + i];
+        m->found[m->n_found++] = (ech_item){ at.pc, transplant(m, at.stack, base, other) };
+    }
+    if (m->rc != ECH_OK) return ECH_CONFIG_DEAD;
+    *ret_base = base;
+    return ech_machine_config_of_found(m);
+}
+
+uint32_t ech_machine_return(ech_machine *const m, const uint32_t frame)
+{
+    begin_step(m);
+    push(m, m->frames[frame].tag, m->frames[frame].below);
+    follow(m);
+    return ech_machine_config_of_found(m);
+}
+
+bool ech_machine_exits(const ech_machine *const m, const uint32_t config, bool *const ret_only)
+{
+    const ech_config *const c = &m->configs[config];
+    *ret_only = c->n == 1;
+    /* Only RET sorts before it, and a relative config has no empty stack but this one's. */
+    return c->n > 0 && m->items[c->first].pc == ECH_PC_EXIT;
 }
 
 /* ---- collection ---- */

@@ -40,6 +40,7 @@ typedef struct ech_config {
     uint32_t next;     /* its row of successors plus one, 0: none yet */
     uint32_t rough;    /* the config whose mask is the same, UINT32_MAX: not computed yet */
     uint32_t mask;     /* index of its mask plus one in the owner's table, 0: none yet */
+    uint32_t local;    /* the same for what the mask of a relative config is made from */
 } ech_config;
 
 typedef struct ech_machine {
@@ -114,6 +115,17 @@ bool ech_machine_can_continue(const ech_machine *m, uint32_t config);
  * can bring near their bounds are set to one value. Its mask is the same.
  */
 uint32_t ech_machine_rough(ech_machine *m, uint32_t config);
+/*
+ * The config as seen by somebody who doesn't know the whole stack: all items' stacks are cut at the
+ * topmost return address that they share, and returning there is the item (EXIT, empty stack). The
+ * configs of all places where a string is being written differ, their relative config is one.
+ * *ret_base is the frame of that return address. DEAD when there is none near the top.
+ */
+uint32_t ech_machine_relative(ech_machine *m, uint32_t config, uint32_t *ret_base);
+/* The config after returning to a frame's address. */
+uint32_t ech_machine_return(ech_machine *m, uint32_t frame);
+/* Whether a config has the item (EXIT, empty stack); *ret_only: and no other. */
+bool ech_machine_exits(const ech_machine *m, uint32_t config, bool *ret_only);
 /* The config of the items in m->found, which differ from each other. */
 uint32_t ech_machine_config_of_found(ech_machine *m);
 /* The config of one instruction, on an empty stack. */

@@ -22,13 +22,21 @@ ech_status ech_masks_init(ech_masks *const s, const ech_mask_vocab *const vocab,
     return ECH_OK;
 }
 
+static void free_mask(ech_mask *const mask)
+{
+    free(mask->ids);
+    free(mask->bits);
+}
+
 void ech_masks_clear(ech_masks *const s)
 {
-    for (uint32_t i = 0; i < s->n; i++) {
-        free(s->list[i].ids);
-        free(s->list[i].bits);
+    for (uint32_t i = 0; i < s->n; i++)
+        free_mask(&s->list[i]);
+    for (uint32_t i = 0; i < s->n_locals; i++) {
+        free_mask(&s->locals[i].mask);
+        free(s->locals[i].exits);
     }
-    s->n = 0;
+    s->n = s->n_locals = 0;
     s->bytes = 0;
 }
 
@@ -36,14 +44,19 @@ void ech_masks_fini(ech_masks *const s)
 {
     ech_masks_clear(s);
     free(s->list);
+    free(s->locals);
     free(s->path);
     free(s->ids);
+    free(s->exits);
     *s = (ech_masks){ 0 };
 }
 
 /* ---- slices ---- */
 
-/* What happens to a config under one character of a kind, whichever it is. */
+/*
+ * What happens to a config under one character of a kind, whichever it is. A relative config that
+ * reaches its exit may be refused or not, so that is MIXED.
+ */
 typedef enum outcome {
     OUT_DIES,   /* every one is refused */
     OUT_MIXED,  /* some are refused */
@@ -145,6 +158,9 @@ static outcome step_kind(ech_machine *const m, const ech_slice_kind kind, const 
         if (k == n) to->configs[n++] = rough;
     }
     to->n = n;
+    bool only = false;
+    for (uint32_t i = 0; i < n; i++)
+        to->died |= ech_machine_exits(m, to->configs[i], &only);
     if (n == 0) return OUT_DIES;
     if (to->died || to->overflow) return OUT_MIXED;
     return n == 1 ? OUT_SINGLE : OUT_MANY;
@@ -184,26 +200,62 @@ static uint32_t slice_level(ech_machine *const m, const ech_slice_kind kind, uin
 
 /* ---- walking ---- */
 
-/* Collects the ids that the trie spells from config on, in s->ids; returns how many. */
-static uint32_t walk(ech_masks *const s, const ech_trie *const trie, const uint32_t config)
+/*
+ * Collects the ids that nodes [from, to) of the trie spell, in s->ids from n on; returns how many
+ * there are then. path[] holds the config before the first node's byte.
+ */
+static uint32_t walk(ech_masks *const s, const ech_trie *const trie, const uint32_t from,
+                     const uint32_t to, uint32_t n)
 {
     ech_machine *const m = s->machine;
     const uint8_t *const class_of = m->program->class_of;
     const uint32_t *const same = s->vocab->same;
     uint32_t *const path = s->path, *const ids = s->ids;
-    uint32_t n = 0;
-    path[0] = config;
-    for (uint32_t i = 0; i < trie->n;) {
+    for (uint32_t i = from; i < to;) {
         const ech_trie_node node = trie->nodes[i];
-        const uint32_t to = ech_machine_step(m, path[node.depth - 1], class_of[node.byte]);
-        if (to == ECH_CONFIG_DEAD) {
+        const uint32_t next = ech_machine_step(m, path[node.depth - 1], class_of[node.byte]);
+        if (next == ECH_CONFIG_DEAD) {
             i = node.end;
             continue;
         }
-        path[node.depth] = to;
+        path[node.depth] = next;
         for (uint32_t t = node.token; t != 0; t = same[t - 1])
             ids[n++] = t - 1;
         i++;
+    }
+    return n;
+}
+
+/* The same for a whole trie and a relative config: lists the nodes at which it exits. */
+static uint32_t walk_relative(ech_masks *const s, ech_local_mask *const local,
+                              const uint32_t config)
+{
+    ech_machine *const m = s->machine;
+    const ech_trie *const trie = local->trie;
+    uint32_t n = 0;
+    s->path[0] = config;
+    s->n_exits = 0;
+    for (uint32_t i = 0; i < trie->n;) {
+        const ech_trie_node node = trie->nodes[i];
+        const uint32_t next =
+            ech_machine_step(m, s->path[node.depth - 1], m->program->class_of[node.byte]);
+        bool only = false;
+        if (next == ECH_CONFIG_DEAD) {
+            i = node.end;
+            continue;
+        }
+        s->path[node.depth] = next;
+        for (uint32_t t = node.token; t != 0; t = s->vocab->same[t - 1])
+            s->ids[n++] = t - 1;
+        i++;
+        if (!ech_machine_exits(m, next, &only)) continue;
+        local->is_mixed |= !only;
+        if (i == node.end) continue; /* nothing goes on from there */
+        if (!ECH_VEC_GROW(s->exits, s->cap_exits, s->n_exits, 1))
+            m->rc = ECH_ENOMEM;
+        else
+            s->exits[s->n_exits++] = i - 1;
+        if (only) i = node.end;
     }
     return n;
 }
@@ -212,6 +264,7 @@ static uint32_t walk(ech_masks *const s, const ech_trie *const trie, const uint3
 static bool keep_ids(ech_masks *const s, ech_mask *const mask, const uint32_t n)
 {
     const uint32_t n_words = s->vocab->n_words;
+    mask->count += n;
     if (n <= n_words) {
         mask->ids = malloc(((size_t)n + 1) * sizeof *mask->ids);
         if (mask->ids == NULL) return false;
@@ -228,21 +281,86 @@ static bool keep_ids(ech_masks *const s, ech_mask *const mask, const uint32_t n)
     return true;
 }
 
+/* Puts the slice of a config into the mask; returns the trie of the tokens that are left. */
+static const ech_trie *take_slice(ech_masks *const s, const uint32_t config, ech_mask *const mask)
+{
+    bool only = false;
+    if (ech_machine_exits(s->machine, config, &only)) return &s->vocab->all;
+    for (int kind = 0; kind < ECH_SLICE_COUNT; kind++) {
+        const ech_slices *const slices = &s->vocab->slices[kind];
+        const uint32_t level = slice_level(s->machine, (ech_slice_kind)kind, config);
+        if (level == 0 || s->machine->rc != ECH_OK) continue;
+        mask->slice = slices->masks + (size_t)(level - 1) * s->vocab->n_words;
+        mask->count = slices->counts[level - 1];
+        return &slices->rest;
+    }
+    return &s->vocab->all;
+}
+
+/* The index plus one of the local mask of a relative config; 0 and rc when it can't be made. */
+static uint32_t local_of(ech_masks *const s, const uint32_t config)
+{
+    ech_machine *const m = s->machine;
+    if (m->configs[config].local != 0) return m->configs[config].local;
+    ech_local_mask local = { 0 };
+    local.trie = take_slice(s, config, &local.mask);
+    const uint32_t n = m->rc == ECH_OK ? walk_relative(s, &local, config) : 0;
+    if (m->rc == ECH_OK && !ECH_VEC_GROW(s->locals, s->cap_locals, s->n_locals, 1)) {
+        m->rc = ECH_ENOMEM;
+    }
+    if (m->rc != ECH_OK) return 0;
+    if (!local.is_mixed) {
+        local.exits = malloc(((size_t)s->n_exits + 1) * sizeof *local.exits);
+        if (local.exits == NULL || !keep_ids(s, &local.mask, n)) {
+            free(local.exits);
+            m->rc = ECH_ENOMEM;
+            return 0;
+        }
+        local.n_exits = s->n_exits;
+        if (s->n_exits > 0) memcpy(local.exits, s->exits, s->n_exits * sizeof *local.exits);
+    }
+    s->bytes += sizeof local + local.n_exits * sizeof *local.exits;
+    s->locals[s->n_locals++] = local;
+    m->configs[config].local = s->n_locals;
+    return s->n_locals;
+}
+
+/*
+ * The mask of a config by its local mask and the walks from the latter's exits; false when that is
+ * no way, or when rc is set.
+ */
+static bool compute_by_local(ech_masks *const s, const uint32_t config, ech_mask *const mask)
+{
+    ech_machine *const m = s->machine;
+    uint32_t base = 0;
+    const uint32_t relative = ech_machine_relative(m, config, &base);
+    if (relative == ECH_CONFIG_DEAD) return false;
+    const uint32_t idx = local_of(s, relative);
+    if (m->rc != ECH_OK || s->locals[idx - 1].is_mixed) return false;
+    const ech_local_mask *const local = &s->locals[idx - 1];
+    const uint32_t outside = local->n_exits > 0 ? ech_machine_return(m, base) : ECH_CONFIG_DEAD;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < local->n_exits && m->rc == ECH_OK; i++) {
+        const ech_trie_node *const node = &local->trie->nodes[local->exits[i]];
+        s->path[node->depth] = outside;
+        n = walk(s, local->trie, local->exits[i] + 1, node->end, n);
+    }
+    if (m->rc != ECH_OK) return false;
+    mask->local = idx;
+    mask->count = local->mask.count;
+    if (!keep_ids(s, mask, n)) m->rc = ECH_ENOMEM;
+    return m->rc == ECH_OK;
+}
+
 static ech_status compute(ech_masks *const s, const uint32_t config, ech_mask *const mask)
 {
     ech_machine *const m = s->machine;
-    const ech_trie *trie = &s->vocab->all;
-    for (int kind = 0; kind < ECH_SLICE_COUNT && mask->slice == NULL; kind++) {
-        const ech_slices *const slices = &s->vocab->slices[kind];
-        const uint32_t level = slice_level(m, (ech_slice_kind)kind, config);
-        if (level == 0 || m->rc != ECH_OK) continue;
-        mask->slice = slices->masks + (size_t)(level - 1) * s->vocab->n_words;
-        mask->count = slices->counts[level - 1];
-        trie = &slices->rest;
-    }
-    const uint32_t n = m->rc == ECH_OK ? walk(s, trie, config) : 0;
+    if (compute_by_local(s, config, mask) || m->rc != ECH_OK) return m->rc;
+    const ech_trie *const trie = take_slice(s, config, mask);
     if (m->rc != ECH_OK) return m->rc;
-    mask->count += n;
+    s->path[0] = config;
+    const uint32_t n = walk(s, trie, 0, trie->n, 0);
+    if (m->rc != ECH_OK) return m->rc;
     return keep_ids(s, mask, n) ? ECH_OK : ECH_ENOMEM;
 }
 
@@ -261,7 +379,10 @@ const ech_mask *ech_masks_get(ech_masks *const s, const uint32_t config)
         m->rc = ECH_ENOMEM;
     else
         m->rc = compute(s, rough, &mask);
-    if (m->rc != ECH_OK) return NULL;
+    if (m->rc != ECH_OK) {
+        free_mask(&mask);
+        return NULL;
+    }
     s->list[s->n++] = mask;
     s->bytes += sizeof mask;
     m->configs[rough].mask = s->n;
@@ -270,19 +391,27 @@ const ech_mask *ech_masks_get(ech_masks *const s, const uint32_t config)
 
 /* ---- output ---- */
 
-void ech_mask_write(const ech_mask *const mask, const ech_mask_vocab *const vocab,
-                    uint32_t *const words)
+/* Adds what a mask has by itself; the words hold its slice, or nothing. */
+static void add_own(const ech_mask *const mask, const uint32_t n_words, uint32_t *const words)
 {
-    const size_t size = vocab->n_words * sizeof *words;
-    if (mask->slice != NULL)
-        memcpy(words, mask->slice, size);
-    else
-        memset(words, 0, size);
     for (uint32_t i = 0; i < mask->n_ids; i++) {
         words[mask->ids[i] >> 5] |= UINT32_C(1) << (mask->ids[i] & 31);
     }
-    for (uint32_t i = 0; mask->bits != NULL && i < vocab->n_words; i++)
+    for (uint32_t i = 0; mask->bits != NULL && i < n_words; i++)
         words[i] |= mask->bits[i];
+}
+
+void ech_mask_write(const ech_masks *const s, const ech_mask *const mask, uint32_t *const words)
+{
+    const uint32_t n_words = s->vocab->n_words;
+    const ech_mask *const local = mask->local != 0 ? &s->locals[mask->local - 1].mask : NULL;
+    const uint32_t *const slice = local != NULL ? local->slice : mask->slice;
+    if (slice != NULL)
+        memcpy(words, slice, n_words * sizeof *words);
+    else
+        memset(words, 0, n_words * sizeof *words);
+    if (local != NULL) add_own(local, n_words, words);
+    add_own(mask, n_words, words);
 }
 
 static int32_t first_bit(const uint32_t *const words, const uint32_t n)
@@ -293,9 +422,10 @@ static int32_t first_bit(const uint32_t *const words, const uint32_t n)
     return -1;
 }
 
-int32_t ech_mask_only(const ech_mask *const mask, const ech_mask_vocab *const vocab)
+int32_t ech_mask_only(const ech_masks *const s, const ech_mask *const mask)
 {
     if (mask->count != 1) return -1;
     if (mask->n_ids == 1) return (int32_t)mask->ids[0];
-    return first_bit(mask->slice != NULL ? mask->slice : mask->bits, vocab->n_words);
+    if (mask->local != 0) return ech_mask_only(s, &s->locals[mask->local - 1].mask);
+    return first_bit(mask->slice != NULL ? mask->slice : mask->bits, s->vocab->n_words);
 }

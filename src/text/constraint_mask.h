@@ -15,17 +15,35 @@ typedef struct ech_mask {
     uint32_t *ids;         /* [n_ids] */
     uint32_t *bits;        /* [n_words], instead of ids when there are many */
     uint32_t n_ids;
-    uint32_t count; /* bits set in all */
+    uint32_t count; /* bits set in all, those of local counted */
+    uint32_t local; /* index plus one of a local mask that is part of this one, 0: none */
 } ech_mask;
+
+/*
+ * The part of a mask that needs no more than the top of the stack: tokens that stay above the
+ * frame where a relative config is cut, or end exactly there. exits are the nodes of the trie at
+ * which it is reached: from each of them the walk goes on with what is below.
+ */
+typedef struct ech_local_mask {
+    ech_mask mask;
+    const ech_trie *trie;
+    uint32_t *exits;
+    uint32_t n_exits;
+    bool is_mixed; /* somewhere one reading exits and another stays: of no use */
+} ech_local_mask;
 
 typedef struct ech_masks {
     const ech_mask_vocab *vocab;
     ech_machine *machine;
     ech_mask *list;
     uint32_t n, cap;
+    ech_local_mask *locals;
+    uint32_t n_locals, cap_locals;
     size_t bytes;
-    uint32_t *path; /* [token_len + 1] configs along a walk */
-    uint32_t *ids;  /* scratch: [n_ids of the vocabulary] */
+    uint32_t *path;  /* [token_len + 1] configs along a walk */
+    uint32_t *ids;   /* scratch: [n_ids of the vocabulary] */
+    uint32_t *exits; /* scratch: growing */
+    uint32_t n_exits, cap_exits;
     uint64_t hits, misses;
 } ech_masks;
 
@@ -37,8 +55,8 @@ void ech_masks_clear(ech_masks *s);
  */
 const ech_mask *ech_masks_get(ech_masks *s, uint32_t config);
 /* Writes n_words words. */
-void ech_mask_write(const ech_mask *mask, const ech_mask_vocab *vocab, uint32_t *words);
-/* The only id of a mask whose count is 1. */
-int32_t ech_mask_only(const ech_mask *mask, const ech_mask_vocab *vocab);
+void ech_mask_write(const ech_masks *s, const ech_mask *mask, uint32_t *words);
+/* The only id of a mask whose count is 1, else -1. */
+int32_t ech_mask_only(const ech_masks *s, const ech_mask *mask);
 
 #endif

@@ -277,6 +277,7 @@ static uint16_t height_of(const ech_program *const p, const uint32_t pc)
     uint16_t best = ECH_HEIGHT_NEVER;
     switch ((ech_op)i->op) {
     case ECH_OP_RET:
+    case ECH_OP_EXIT:
         return 0;
     case ECH_OP_BYTE:
         return h[i->b];
@@ -344,6 +345,7 @@ static ech_status emit_rules(emitter *const e, const ech_cx root)
     if (p->n_sets > 0) memcpy(p->sets, e->g->sets, p->n_sets * sizeof *p->sets);
     (void)add_instr(e, ECH_OP_RET, 0, 0);
     (void)add_instr(e, ECH_OP_SPLIT, 0, 0);
+    (void)add_instr(e, ECH_OP_EXIT, 0, 0);
     for (uint32_t r = 0; r < p->n_rules && e->rc == ECH_OK; r++) {
         p->rule_entry[r] = emit(e, e->g->rules[r].expr, ECH_PC_RET);
         p->rule_nest[r] = e->g->rules[r].is_nest;

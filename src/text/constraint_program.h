@@ -9,6 +9,7 @@
  *     CALL r p       rule r, then p; when p is RET nothing is pushed
  *     ENTER l        begin loop l with count 0
  *     NEXT l         one more round of loop l is done
+ *     EXIT           the stack that is known ends here (ech_machine_relative)
  *
  * Immutable once built.
  */
@@ -24,10 +25,12 @@ typedef enum ech_op {
     ECH_OP_CALL,
     ECH_OP_ENTER,
     ECH_OP_NEXT,
+    ECH_OP_EXIT,
 } ech_op;
 
 #define ECH_PC_RET  0u
 #define ECH_PC_DEAD 1u /* a SPLIT of nothing */
+#define ECH_PC_EXIT 2u
 
 /* The height of what can't be finished within the depth limit. */
 #define ECH_HEIGHT_NEVER UINT16_MAX
