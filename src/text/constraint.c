@@ -107,6 +107,7 @@ static ech_status build(ech_constraint *const c, const ech_constraint_spec *cons
 {
     ech_cx_graph g;
     ech_cx_graph_init(&g, c->options.max_states);
+    memcpy(g.reach, c->vocab->reach, sizeof g.reach);
     ech_composed composed = { 0 };
     ech_status rc = ech_compose(&g, c->vocab, spec, &c->options, &composed, err);
     if (rc == ECH_OK) {
@@ -130,7 +131,7 @@ static ech_status build(ech_constraint *const c, const ech_constraint_spec *cons
     }
     /* The cache may grow past its size within one mask, but not without bound. */
     rc = c->end_marker == NULL ? ECH_ENOMEM
-                               : ech_machine_init(&c->machine, &c->program, c->vocab->token_len,
+                               : ech_machine_init(&c->machine, &c->program, c->vocab->reach,
                                                   c->options.cache_bytes * 2 + ((size_t)16 << 20));
     if (rc == ECH_OK) rc = ech_masks_init(&c->masks, c->vocab, &c->machine);
     if (rc != ECH_OK) return ech_fail(err, rc, "compiling a constraint: out of memory");
@@ -149,13 +150,14 @@ static void warm(ech_constraint *const c)
     uint32_t *queue = NULL;
     uint32_t n = 0, cap = 0;
     if (most == 0 || !ECH_VEC_GROW(queue, cap, 0, 1)) return;
-    queue[n++] = ech_machine_rough(m, c->start);
+    const ech_mask *masks[ECH_CX_REACHES];
+    queue[n++] = ech_machine_rough(m, c->start, 0);
     for (uint32_t i = 0; i < n && i < most && m->rc == ECH_OK; i++) {
-        if (ech_masks_get(&c->masks, queue[i]) == NULL) break;
+        if (!ech_masks_get(&c->masks, queue[i], masks)) break;
         if (ech_machine_bytes(m) + c->masks.bytes > c->options.cache_bytes / 2) break;
         for (uint32_t k = 0; k < m->program->n_classes && n < most && m->rc == ECH_OK; k++) {
-            const uint32_t to = ech_machine_rough(m, ech_machine_step(m, queue[i], k));
-            bool is_new = to != ECH_CONFIG_DEAD && m->configs[to].mask == 0;
+            const uint32_t to = ech_machine_rough(m, ech_machine_step(m, queue[i], k), 0);
+            bool is_new = to != ECH_CONFIG_DEAD && m->configs[to].mask[0] == 0;
             for (uint32_t q = i + 1; q < n && is_new; q++)
                 is_new = queue[q] != to;
             if (!is_new) continue;
@@ -561,15 +563,15 @@ static void add_eos(const ech_mask_vocab *const v, uint32_t *const words)
 static ech_status write_mask(ech_constraint *const c, const ech_constraint_state *const s,
                              uint32_t *const words, ech_error *const err)
 {
-    const ech_mask *const mask = ech_masks_get(&c->masks, s->config);
-    if (mask == NULL) return machine_error(c, err);
+    const ech_mask *masks[ECH_CX_REACHES];
+    if (!ech_masks_get(&c->masks, s->config, masks)) return machine_error(c, err);
     const bool can_end = ech_machine_accepts(&c->machine, s->config) && c->vocab->n_eos > 0;
-    if (mask->count == 0 && !can_end) {
+    if (ech_masks_count(masks) == 0 && !can_end) {
         return ech_fail(err, ECH_EINVAL,
                         "following a constraint: the vocabulary has no token that "
                         "goes on from here");
     }
-    ech_mask_write(&c->masks, mask, words);
+    ech_masks_write(&c->masks, masks, words);
     if (can_end) add_eos(c->vocab, words);
     return ECH_OK;
 }
@@ -599,13 +601,13 @@ int32_t ech_constraint_state_forced(ech_constraint_state *const s)
     const ech_mask_vocab *const v = c->vocab;
     if (s->has_ended) return v->n_eos == 1 ? v->eos[0] : -1;
     lock(c);
-    const ech_mask *const mask = ech_masks_get(&c->masks, s->config);
+    const ech_mask *masks[ECH_CX_REACHES];
     int32_t id = -1;
-    if (mask != NULL) {
+    if (ech_masks_get(&c->masks, s->config, masks)) {
         const uint32_t n_eos = ech_machine_accepts(&c->machine, s->config) ? v->n_eos : 0;
         if (n_eos == 0)
-            id = ech_mask_only(&c->masks, mask);
-        else if (mask->count == 0 && n_eos == 1)
+            id = ech_masks_only(&c->masks, masks);
+        else if (ech_masks_count(masks) == 0 && n_eos == 1)
             id = v->eos[0];
     }
     unlock(c);

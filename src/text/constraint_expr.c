@@ -23,6 +23,8 @@ void ech_cx_graph_fini(ech_cx_graph *const g)
     for (uint32_t i = 0; i < g->n_autos; i++) {
         free(g->autos[i].edges);
         free(g->autos[i].accepting);
+        for (int k = 0; k < ECH_CX_REACHES; k++)
+            free(g->autos[i].rough[k]);
     }
     free(g->nodes);
     free(g->kids);
@@ -487,9 +489,15 @@ ech_cx ech_cx_auto_new(ech_cx_graph *const g, ech_cx_auto automaton)
     if (g->rc == ECH_OK && !ECH_VEC_GROW(g->autos, g->cap_autos, g->n_autos, 1)) {
         g->rc = ECH_ENOMEM;
     }
+    if (g->rc == ECH_OK && automaton.n_states > 0 &&
+        !ech_cx_auto_find_rough(&automaton, g->reach)) {
+        g->rc = ECH_ENOMEM;
+    }
     if (g->rc != ECH_OK || automaton.n_states == 0) {
         free(automaton.edges);
         free(automaton.accepting);
+        for (int k = 0; k < ECH_CX_REACHES; k++)
+            free(automaton.rough[k]);
         return ECH_CX_FAIL;
     }
     g->autos[g->n_autos] = automaton;

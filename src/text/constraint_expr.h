@@ -54,6 +54,12 @@ typedef struct ech_byteset {
     uint64_t bits[4];
 } ech_byteset;
 
+/*
+ * How far ahead masks look, in bytes: ordinary tokens, and the longest. What can't be told apart
+ * within a reach has one mask (constraint_mask.c).
+ */
+#define ECH_CX_REACHES 2
+
 typedef struct ech_cx_edge {
     uint32_t from;
     uint32_t to;
@@ -66,6 +72,11 @@ typedef struct ech_cx_auto {
     uint32_t n_edges;
     ech_cx_edge *edges; /* sorted by from */
     uint8_t *accepting; /* [n_states] */
+    /*
+     * For each reach of the graph, the state that stands in for a state where no more than that
+     * many bytes follow: [n_states], NULL: none do. Found by the graph.
+     */
+    uint32_t *rough[ECH_CX_REACHES];
 } ech_cx_auto;
 
 /* What text of a rule is to the caller, ech_constraint_phase. */
@@ -96,7 +107,8 @@ typedef struct ech_cx_graph {
     ech_index node_index; /* of nodes but AUTO */
     ech_index set_index;
     uint32_t max_nodes;
-    ech_status rc; /* ENOMEM or ELIMIT once something failed */
+    uint32_t reach[ECH_CX_REACHES]; /* 0: unknown, automata get no stand-ins */
+    ech_status rc;                  /* ENOMEM or ELIMIT once something failed */
 } ech_cx_graph;
 
 void ech_cx_graph_init(ech_cx_graph *g, uint32_t max_nodes);
@@ -144,6 +156,8 @@ ech_cx ech_cx_shared(ech_cx_graph *g, ech_cx a);
  * of edges and accepting in every case.
  */
 ech_cx ech_cx_auto_new(ech_cx_graph *g, ech_cx_auto automaton);
+/* Fills rough of a trimmed automaton; false without memory. constraint_rough.c */
+bool ech_cx_auto_find_rough(ech_cx_auto *automaton, const uint32_t reach[ECH_CX_REACHES]);
 
 /* What ech_cx_analyse finds out about each node. */
 typedef struct ech_cx_facts {

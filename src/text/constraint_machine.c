@@ -10,9 +10,10 @@
 #define UNKNOWN UINT32_MAX
 
 ech_status ech_machine_init(ech_machine *const m, const ech_program *const program,
-                            const uint32_t token_len, const size_t max_bytes)
+                            const uint32_t reach[ECH_CX_REACHES], const size_t max_bytes)
 {
-    *m = (ech_machine){ .program = program, .token_len = token_len, .max_bytes = max_bytes };
+    const uint32_t near = reach[0], far = reach[1]; /* reach may be m's own */
+    *m = (ech_machine){ .program = program, .reach = { near, far }, .max_bytes = max_bytes };
     m->cap_seen = 256;
     m->seen = calloc(m->cap_seen, sizeof *m->seen);
     m->seen_round = calloc(m->cap_seen, sizeof *m->seen_round);
@@ -23,7 +24,7 @@ ech_status ech_machine_init(ech_machine *const m, const ech_program *const progr
     }
     m->frames[0] = (ech_frame){ 0 };
     m->n_frames = 1;
-    m->configs[ECH_CONFIG_DEAD] = (ech_config){ .rough = ECH_CONFIG_DEAD };
+    m->configs[ECH_CONFIG_DEAD] = (ech_config){ .n = 0 };
     m->n_configs = 1;
     return ECH_OK;
 }
@@ -87,7 +88,7 @@ static uint32_t intern_frame(ech_machine *const m, const uint32_t below, const u
         if (f->below == below && f->tag == tag && f->value == value) return idx;
     }
     if (!has_room(m)) return 0;
-    m->frames[m->n_frames] = (ech_frame){ below, tag, value, nest, 0 };
+    m->frames[m->n_frames] = (ech_frame){ below, tag, value, nest, { 0 } };
     m->frame_index.slots[s] = m->n_frames + 1;
     m->frame_index.used++;
     return m->n_frames++;
@@ -155,7 +156,7 @@ uint32_t ech_machine_config_of_found(ech_machine *const m)
     if (!has_room(m)) return ECH_CONFIG_DEAD;
     memcpy(m->items + m->n_items, m->found, m->n_found * sizeof *m->found);
     m->configs[m->n_configs] =
-        (ech_config){ .first = m->n_items, .n = m->n_found, .rough = UNKNOWN };
+        (ech_config){ .first = m->n_items, .n = m->n_found, .rough = { UNKNOWN, UNKNOWN } };
     m->n_items += m->n_found;
     m->config_index.slots[s] = m->n_configs + 1;
     m->config_index.used++;
@@ -383,63 +384,78 @@ bool ech_machine_can_continue(const ech_machine *const m, const uint32_t config)
 
 /*
  * A count from which no token reaches min or max is as good as another. A round reads at least one
- * byte, so a token adds at most token_len.
+ * byte, so a token adds at most as many as it has.
  */
-static uint32_t rough_count(const ech_machine *const m, const ech_loop *const l,
-                            const uint32_t count)
+static uint32_t rough_count(const ech_loop *const l, const uint32_t count, const uint32_t far)
 {
-    const uint32_t far = m->token_len;
     const bool max_is_far = l->max == ECH_CX_INF || l->max - count > far;
     if (!max_is_far) return count;
     if (count >= l->min) return l->min;
     return l->min - count > far ? 0 : count;
 }
 
-/* Works down the stack to a frame whose stand-in is known, then up again. */
-static uint32_t rough_stack(ech_machine *const m, const uint32_t stack)
+static uint32_t rough_pc(const ech_machine *const m, const uint32_t pc, const int reach)
 {
-    for (;;) {
-        uint32_t at = stack;
-        if (at == 0 || m->frames[at].rough != 0) return at == 0 ? 0 : m->frames[at].rough;
-        while (m->frames[at].below != 0 && m->frames[m->frames[at].below].rough == 0) {
-            at = m->frames[at].below;
-        }
-        const ech_frame f = m->frames[at];
-        const uint32_t below = f.below == 0 ? 0 : m->frames[f.below].rough;
-        uint32_t value = f.value;
-        if (f.tag & ECH_FRAME_LOOP) {
-            value = rough_count(m, &m->program->loops[f.tag & ~ECH_FRAME_LOOP], value);
-        }
-        const uint32_t rough = intern_frame(m, below, f.tag, value, f.nest);
-        if (m->rc != ECH_OK) return 0;
-        m->frames[at].rough = rough;
-        m->frames[rough].rough = rough;
-        if (at == stack) return rough;
-    }
+    const uint32_t *const rough = m->program->rough[reach];
+    return rough == NULL ? pc : rough[pc];
 }
 
-uint32_t ech_machine_rough(ech_machine *const m, const uint32_t config)
+/* The stand-in of one frame, on that of the stack below it. */
+static uint32_t rough_frame(ech_machine *const m, const uint32_t frame, const int reach)
 {
-    if (m->configs[config].rough != UNKNOWN) return m->configs[config].rough;
+    const ech_frame f = m->frames[frame];
+    const uint32_t below = f.below == 0 ? 0 : m->frames[f.below].rough[reach];
+    uint32_t value = f.value, tag = f.tag;
+    if (tag & ECH_FRAME_LOOP) {
+        value = rough_count(&m->program->loops[tag & ~ECH_FRAME_LOOP], value, m->reach[reach]);
+    } else {
+        tag = rough_pc(m, tag, reach);
+    }
+    return intern_frame(m, below, tag, value, f.nest);
+}
+
+/* Works down the stack to a frame whose stand-in is known, then up again. */
+static uint32_t rough_stack(ech_machine *const m, const uint32_t stack, const int reach)
+{
+    while (stack != 0 && m->frames[stack].rough[reach] == 0) {
+        uint32_t at = stack;
+        while (m->frames[at].below != 0 && m->frames[m->frames[at].below].rough[reach] == 0) {
+            at = m->frames[at].below;
+        }
+        const uint32_t rough = rough_frame(m, at, reach);
+        if (m->rc != ECH_OK) return 0;
+        m->frames[at].rough[reach] = rough;
+        m->frames[rough].rough[reach] = rough;
+    }
+    return stack == 0 ? 0 : m->frames[stack].rough[reach];
+}
+
+uint32_t ech_machine_rough(ech_machine *const m, const uint32_t config, const int reach)
+{
     const ech_config c = m->configs[config];
+    if (config == ECH_CONFIG_DEAD || c.rough[reach] != UNKNOWN) {
+        return config == ECH_CONFIG_DEAD ? config : c.rough[reach];
+    }
     m->n_found = 0;
     if (!ECH_VEC_GROW(m->found, m->cap_found, 0, c.n)) m->rc = ECH_ENOMEM;
     for (uint32_t i = 0; i < c.n && m->rc == ECH_OK; i++) {
         const ech_item at = m->items[c.first + i];
-        m->found[m->n_found++] = (ech_item){ at.pc, rough_stack(m, at.stack) };
+        m->found[m->n_found++] =
+            (ech_item){ rough_pc(m, at.pc, reach), rough_stack(m, at.stack, reach) };
     }
     if (m->rc != ECH_OK) return ECH_CONFIG_DEAD;
     sort_items(m->found, m->n_found);
     uint32_t w = 0; /* stand-ins may coincide */
     for (uint32_t i = 0; i < m->n_found; i++) {
-        if (w == 0 || compare_items(&m->found[w - 1], &m->found[i]) != 0)
+        if (w == 0 || compare_items(&m->found[w - 1], &m->found[i]) != 0) {
             m->found[w++] = m->found[i];
+        }
     }
     m->n_found = w;
     const uint32_t rough = ech_machine_config_of_found(m);
     if (m->rc != ECH_OK) return ECH_CONFIG_DEAD;
-    m->configs[config].rough = rough;
-    m->configs[rough].rough = rough;
+    m->configs[config].rough[reach] = rough;
+    m->configs[rough].rough[reach] = rough;
     return rough;
 }
 
@@ -589,7 +605,7 @@ ech_status ech_machine_collect(ech_machine *const m,
                                void *const user)
 {
     ech_machine fresh;
-    ECH_TRY(ech_machine_init(&fresh, m->program, m->token_len, m->max_bytes));
+    ECH_TRY(ech_machine_init(&fresh, m->program, m->reach, m->max_bytes));
     collector c = { m, &fresh, ECH_OK };
     visit(user, try_config, &c);
     if (c.rc == ECH_OK) visit(user, move_config, &c); /* finds what is there, can't fail */

@@ -22,10 +22,10 @@
 
 typedef struct ech_frame {
     uint32_t below;
-    uint32_t tag;   /* return address, or loop | ECH_FRAME_LOOP */
-    uint32_t value; /* count of a loop */
-    uint32_t nest;  /* levels of the stack that count */
-    uint32_t rough; /* the frame's stand-in for masks, 0: not computed yet */
+    uint32_t tag;                   /* return address, or loop | ECH_FRAME_LOOP */
+    uint32_t value;                 /* count of a loop */
+    uint32_t nest;                  /* levels of the stack that count */
+    uint32_t rough[ECH_CX_REACHES]; /* the frame's stand-ins for masks, 0: not computed yet */
 } ech_frame;
 
 #define ECH_FRAME_LOOP 0x80000000u
@@ -38,15 +38,17 @@ typedef struct ech_item {
 typedef struct ech_config {
     uint32_t first, n; /* items */
     uint32_t next;     /* its row of successors plus one, 0: none yet */
-    uint32_t rough;    /* the config whose mask is the same, UINT32_MAX: not computed yet */
-    uint32_t mask;     /* index of its mask plus one in the owner's table, 0: none yet */
-    uint32_t local;    /* the same for what the mask of a relative config is made from */
+    /* The configs whose masks of tokens within a reach are the same, UINT32_MAX: not computed yet
+     */
+    uint32_t rough[ECH_CX_REACHES];
+    uint32_t mask[ECH_CX_REACHES]; /* indices of those masks plus one, 0: none yet */
+    uint32_t local; /* the same for what the mask of a relative config is made from */
 } ech_config;
 
 typedef struct ech_machine {
     const ech_program *program;
-    uint32_t token_len; /* longest token in bytes: how far ahead a mask looks */
-    size_t max_bytes;   /* hard limit */
+    uint32_t reach[ECH_CX_REACHES]; /* how far ahead masks look, in bytes */
+    size_t max_bytes;               /* hard limit */
 
     ech_frame *frames; /* [0] unused */
     uint32_t n_frames, cap_frames;
@@ -73,8 +75,8 @@ typedef struct ech_machine {
     ech_status rc; /* ENOMEM or ELIMIT of the step that failed; the caller clears it */
 } ech_machine;
 
-ech_status ech_machine_init(ech_machine *m, const ech_program *program, uint32_t token_len,
-                            size_t max_bytes);
+ech_status ech_machine_init(ech_machine *m, const ech_program *program,
+                            const uint32_t reach[ECH_CX_REACHES], size_t max_bytes);
 void ech_machine_fini(ech_machine *m);
 size_t ech_machine_bytes(const ech_machine *m);
 
@@ -111,10 +113,11 @@ bool ech_machine_accepts(const ech_machine *m, uint32_t config);
 /* Whether any byte may follow. */
 bool ech_machine_can_continue(const ech_machine *m, uint32_t config);
 /*
- * The config that stands in for this one where only the next token counts: counts that no token
- * can bring near their bounds are set to one value. Its mask is the same.
+ * The config that stands in for this one where only the next token counts, and that is no longer
+ * than the reach: counts that it can't bring near their bounds are set to one value, states of
+ * automata that it can't tell apart to one state. Its mask is the same.
  */
-uint32_t ech_machine_rough(ech_machine *m, uint32_t config);
+uint32_t ech_machine_rough(ech_machine *m, uint32_t config, int reach);
 /*
  * The config as seen by somebody who doesn't know the whole stack: all items' stacks are cut at the
  * topmost return address that they share, and returning there is the item (EXIT, empty stack). The

@@ -151,7 +151,7 @@ static outcome step_kind(ech_machine *const m, const ech_slice_kind kind, const 
         step_space(m, &from, to);
     uint32_t n = 0;
     for (uint32_t i = 0; i < to->n && m->rc == ECH_OK; i++) {
-        const uint32_t rough = ech_machine_rough(m, to->configs[i]);
+        const uint32_t rough = ech_machine_rough(m, to->configs[i], 0);
         uint32_t k = 0;
         while (k < n && to->configs[k] != rough)
             k++;
@@ -364,29 +364,49 @@ static ech_status compute(ech_masks *const s, const uint32_t config, ech_mask *c
     return keep_ids(s, mask, n) ? ECH_OK : ECH_ENOMEM;
 }
 
-const ech_mask *ech_masks_get(ech_masks *const s, const uint32_t config)
+static ech_status compute_long(ech_masks *const s, const uint32_t config, ech_mask *const mask)
+{
+    s->path[0] = config;
+    const uint32_t n = walk(s, &s->vocab->longs, 0, s->vocab->longs.n, 0);
+    if (s->machine->rc != ECH_OK) return s->machine->rc;
+    return keep_ids(s, mask, n) ? ECH_OK : ECH_ENOMEM;
+}
+
+/* The index plus one of the mask of a config within a reach; 0 and rc when it can't be made. */
+static uint32_t mask_of(ech_masks *const s, const uint32_t config, const int reach)
 {
     ech_machine *const m = s->machine;
-    const uint32_t rough = ech_machine_rough(m, config);
-    if (m->rc != ECH_OK) return NULL;
-    if (m->configs[rough].mask != 0) {
-        s->hits++;
-        return &s->list[m->configs[rough].mask - 1];
-    }
-    s->misses++;
+    const uint32_t rough = ech_machine_rough(m, config, reach);
+    if (m->rc != ECH_OK) return 0;
+    if (m->configs[rough].mask[reach] != 0) return m->configs[rough].mask[reach];
+    s->misses += reach == 0;
     ech_mask mask = { 0 };
     if (!ECH_VEC_GROW(s->list, s->cap, s->n, 1))
         m->rc = ECH_ENOMEM;
     else
-        m->rc = compute(s, rough, &mask);
+        m->rc = reach == 0 ? compute(s, rough, &mask) : compute_long(s, rough, &mask);
     if (m->rc != ECH_OK) {
         free_mask(&mask);
-        return NULL;
+        return 0;
     }
     s->list[s->n++] = mask;
     s->bytes += sizeof mask;
-    m->configs[rough].mask = s->n;
-    return &s->list[s->n - 1];
+    m->configs[rough].mask[reach] = s->n;
+    return s->n;
+}
+
+bool ech_masks_get(ech_masks *const s, const uint32_t config,
+                   const ech_mask *ret_masks[ECH_CX_REACHES])
+{
+    const uint64_t misses = s->misses;
+    const uint32_t near = mask_of(s, config, 0);
+    uint32_t far = 0;
+    if (near != 0 && s->vocab->longs.n > 0) far = mask_of(s, config, 1);
+    if (s->machine->rc != ECH_OK) return false;
+    s->hits += s->misses == misses;
+    ret_masks[0] = &s->list[near - 1];
+    ret_masks[1] = far != 0 ? &s->list[far - 1] : NULL;
+    return true;
 }
 
 /* ---- output ---- */
@@ -401,17 +421,25 @@ static void add_own(const ech_mask *const mask, const uint32_t n_words, uint32_t
         words[i] |= mask->bits[i];
 }
 
-void ech_mask_write(const ech_masks *const s, const ech_mask *const mask, uint32_t *const words)
+void ech_masks_write(const ech_masks *const s, const ech_mask *const masks[ECH_CX_REACHES],
+                     uint32_t *const words)
 {
     const uint32_t n_words = s->vocab->n_words;
-    const ech_mask *const local = mask->local != 0 ? &s->locals[mask->local - 1].mask : NULL;
-    const uint32_t *const slice = local != NULL ? local->slice : mask->slice;
+    const ech_mask *const near = masks[0];
+    const ech_mask *const local = near->local != 0 ? &s->locals[near->local - 1].mask : NULL;
+    const uint32_t *const slice = local != NULL ? local->slice : near->slice;
     if (slice != NULL)
         memcpy(words, slice, n_words * sizeof *words);
     else
         memset(words, 0, n_words * sizeof *words);
     if (local != NULL) add_own(local, n_words, words);
-    add_own(mask, n_words, words);
+    add_own(near, n_words, words);
+    if (masks[1] != NULL) add_own(masks[1], n_words, words);
+}
+
+uint32_t ech_masks_count(const ech_mask *const masks[ECH_CX_REACHES])
+{
+    return masks[0]->count + (masks[1] != NULL ? masks[1]->count : 0);
 }
 
 static int32_t first_bit(const uint32_t *const words, const uint32_t n)
@@ -422,10 +450,15 @@ static int32_t first_bit(const uint32_t *const words, const uint32_t n)
     return -1;
 }
 
-int32_t ech_mask_only(const ech_masks *const s, const ech_mask *const mask)
+static int32_t only_id(const ech_masks *const s, const ech_mask *mask)
 {
-    if (mask->count != 1) return -1;
+    if (mask->n_ids == 0 && mask->local != 0) mask = &s->locals[mask->local - 1].mask;
     if (mask->n_ids == 1) return (int32_t)mask->ids[0];
-    if (mask->local != 0) return ech_mask_only(s, &s->locals[mask->local - 1].mask);
     return first_bit(mask->slice != NULL ? mask->slice : mask->bits, s->vocab->n_words);
+}
+
+int32_t ech_masks_only(const ech_masks *const s, const ech_mask *const masks[ECH_CX_REACHES])
+{
+    if (ech_masks_count(masks) != 1) return -1;
+    return only_id(s, masks[masks[0]->count == 1 ? 0 : 1]);
 }

@@ -51,12 +51,17 @@ ech_status ech_masks_init(ech_masks *s, const ech_mask_vocab *vocab, ech_machine
 void ech_masks_fini(ech_masks *s);
 /* Forgets all masks; to be called when the machine was emptied. */
 void ech_masks_clear(ech_masks *s);
-/* The mask of a config; NULL and machine->rc when it can't be computed. Valid until the next call.
+/*
+ * The masks of a config, of ordinary tokens and of long ones (NULL where the vocabulary has none).
+ * False, and machine->rc, when they can't be computed. Valid until the next call.
  */
-const ech_mask *ech_masks_get(ech_masks *s, uint32_t config);
-/* Writes n_words words. */
-void ech_mask_write(const ech_masks *s, const ech_mask *mask, uint32_t *words);
-/* The only id of a mask whose count is 1, else -1. */
-int32_t ech_mask_only(const ech_masks *s, const ech_mask *mask);
+bool ech_masks_get(ech_masks *s, uint32_t config, const ech_mask *ret_masks[ECH_CX_REACHES]);
+/* Writes the words of the vocabulary. */
+void ech_masks_write(const ech_masks *s, const ech_mask *const masks[ECH_CX_REACHES],
+                     uint32_t *words);
+/* How many ids the masks have. */
+uint32_t ech_masks_count(const ech_mask *const masks[ECH_CX_REACHES]);
+/* The only id of masks that have one, else -1. */
+int32_t ech_masks_only(const ech_masks *s, const ech_mask *const masks[ECH_CX_REACHES]);
 
 #endif

@@ -25,6 +25,10 @@ typedef struct emitter {
     emitted *memo;
     uint32_t n_memo, cap_memo;
     ech_index index;
+    struct {
+        uint32_t *pairs; /* instruction, stand-in */
+        uint32_t n, cap;
+    } rough[ECH_CX_REACHES];
     int depth;
     ech_status rc;
 } emitter;
@@ -162,6 +166,37 @@ static uint32_t emit_repeat(emitter *const e, const ech_cx_node n, const uint32_
     return emit_counted(e, n, next);
 }
 
+static void add_stand_in(emitter *const e, const int reach, const uint32_t pc, const uint32_t other)
+{
+    if (pc == other || e->rc != ECH_OK) return;
+    if (!ECH_VEC_GROW(e->rough[reach].pairs, e->rough[reach].cap, e->rough[reach].n, 2)) {
+        e->rc = ECH_ENOMEM;
+        return;
+    }
+    e->rough[reach].pairs[e->rough[reach].n++] = pc;
+    e->rough[reach].pairs[e->rough[reach].n++] = other;
+}
+
+/*
+ * Stand-ins of an automaton's states, and of single bytes on the way to a state. What waits inside
+ * a rule on an edge has the state's address in its frame.
+ */
+static void add_stand_ins(emitter *const e, const ech_cx_auto *const m, const uint32_t *const pcs)
+{
+    for (int k = 0; k < ECH_CX_REACHES; k++) {
+        const uint32_t *const rough = m->rough[k];
+        if (rough == NULL) continue;
+        for (uint32_t s = 0; s < m->n_states; s++)
+            add_stand_in(e, k, pcs[s], pcs[rough[s]]);
+        for (uint32_t i = 0; i < m->n_edges && e->rc == ECH_OK; i++) {
+            const ech_cx_edge *const edge = &m->edges[i];
+            if (e->g->nodes[edge->expr].kind != ECH_CX_KIND_SET) continue;
+            add_stand_in(e, k, emit(e, edge->expr, pcs[edge->to]),
+                         emit(e, edge->expr, pcs[rough[edge->to]]));
+        }
+    }
+}
+
 /* Every state is a SPLIT over its edges, and over next where it accepts. */
 static uint32_t emit_auto(emitter *const e, const ech_cx_auto *const m, const uint32_t next)
 {
@@ -179,6 +214,7 @@ static uint32_t emit_auto(emitter *const e, const ech_cx_auto *const m, const ui
         if (m->accepting[s]) targets[n++] = next;
         set_split(e, pcs[s], targets, n);
     }
+    if (e->rc == ECH_OK) add_stand_ins(e, m, pcs);
     const uint32_t start = e->rc == ECH_OK ? pcs[0] : ECH_PC_DEAD;
     free(pcs);
     free(targets);
@@ -330,6 +366,22 @@ static ech_status find_heights(ech_program *const p)
 
 /* ---- all of it ---- */
 
+static ech_status place_stand_ins(const emitter *const e)
+{
+    ech_program *const p = e->p;
+    for (int k = 0; k < ECH_CX_REACHES; k++) {
+        if (e->rough[k].n == 0) continue;
+        p->rough[k] = malloc(p->n_instrs * sizeof *p->rough[k]);
+        if (p->rough[k] == NULL) return ECH_ENOMEM;
+        for (uint32_t pc = 0; pc < p->n_instrs; pc++)
+            p->rough[k][pc] = pc;
+        for (uint32_t i = 0; i < e->rough[k].n; i += 2) {
+            p->rough[k][e->rough[k].pairs[i]] = e->rough[k].pairs[i + 1];
+        }
+    }
+    return ECH_OK;
+}
+
 static ech_status emit_rules(emitter *const e, const ech_cx root)
 {
     ech_program *const p = e->p;
@@ -383,6 +435,9 @@ ech_status ech_program_build(const ech_cx_graph *const g, const ech_cx root,
     ech_cx_facts_fini(&facts);
     free(e.memo);
     ech_index_fini(&e.index);
+    if (rc == ECH_OK) rc = place_stand_ins(&e);
+    for (int k = 0; k < ECH_CX_REACHES; k++)
+        free(e.rough[k].pairs);
     if (rc == ECH_OK) rc = find_heights(&p);
     if (rc != ECH_OK) {
         ech_program_fini(&p);
@@ -409,6 +464,8 @@ void ech_program_fini(ech_program *const p)
     free(p->rule_nest);
     free(p->rule_role);
     free(p->height);
+    for (int k = 0; k < ECH_CX_REACHES; k++)
+        free(p->rough[k]);
     free(p->sets);
     *p = (ech_program){ 0 };
 }

@@ -59,6 +59,8 @@ typedef struct ech_program {
     uint8_t *rule_role;   /* [n_rules] ech_cx_role */
     uint32_t n_rules;
     uint16_t *height; /* [n_instrs] levels needed from here to RET; NULL: no rule counts */
+    uint32_t *rough[ECH_CX_REACHES]; /* [n_instrs] the instruction that stands in for one where
+                                        only so many bytes count; NULL: none does */
     uint32_t max_depth;
     uint32_t start;
     uint32_t n_classes; /* bytes of a class behave alike */

@@ -276,6 +276,38 @@ static bool build_slices(ech_mask_vocab *const v, const ech_slice_kind kind,
 
 /* ---- the object ---- */
 
+/* Sorts the ids into those of ordinary tokens, which come first, and the others; both stay sorted.
+ */
+static uint32_t part_long(const ech_mask_vocab *const v, int32_t *const ids, const uint32_t n,
+                          int32_t *const scratch)
+{
+    uint32_t n_short = 0, n_long = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (ech_mask_vocab_bytes(v, ids[i]).len > ECH_ORDINARY_LEN)
+            scratch[n_long++] = ids[i];
+        else
+            ids[n_short++] = ids[i];
+    }
+    if (n_long > 0) memcpy(ids + n_short, scratch, n_long * sizeof *ids);
+    return n_short;
+}
+
+static bool build_tries(ech_mask_vocab *const v, int32_t *const ids, const uint32_t n)
+{
+    int32_t *const scratch = malloc(((size_t)n + 1) * sizeof *scratch);
+    if (scratch == NULL) return false;
+    const uint32_t n_short = part_long(v, ids, n, scratch);
+    free(scratch);
+    v->reach[0] = v->token_len < ECH_ORDINARY_LEN ? v->token_len : ECH_ORDINARY_LEN;
+    v->reach[1] = v->token_len;
+    bool ok = build_trie(&v->all, v, ids, n_short, NULL) &&
+              build_trie(&v->longs, v, ids + n_short, n - n_short, NULL);
+    for (int k = 0; k < ECH_SLICE_COUNT; k++) {
+        ok = ok && build_slices(v, (ech_slice_kind)k, ids, n_short);
+    }
+    return ok;
+}
+
 static bool fill(ech_mask_vocab *const v, const ech_mask_token *const tokens,
                  const int32_t *const eos, const size_t n_eos)
 {
@@ -292,9 +324,7 @@ static bool fill(ech_mask_vocab *const v, const ech_mask_token *const tokens,
     int32_t *const ids = sort_ids(v, &n);
     if (ids == NULL) return false;
     chain_twins(v, ids, n);
-    bool ok = build_trie(&v->all, v, ids, n, NULL);
-    for (int k = 0; k < ECH_SLICE_COUNT; k++)
-        ok = ok && build_slices(v, (ech_slice_kind)k, ids, n);
+    const bool ok = build_tries(v, ids, n);
     free(ids);
     return ok;
 }
@@ -369,6 +399,7 @@ void ech_mask_vocab_unref(ech_mask_vocab **const vocab)
     free(v->control_bytes);
     free(v->control_first);
     free(v->all.nodes);
+    free(v->longs.nodes);
     for (int k = 0; k < ECH_SLICE_COUNT; k++) {
         free(v->slices[k].masks);
         free(v->slices[k].rest.nodes);

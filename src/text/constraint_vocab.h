@@ -25,6 +25,11 @@
 #include "src/text/constraint_vec.h"
 
 #define ECH_CONTROL_BYTE 0xFFu
+/*
+ * Vocabularies have a few hundred very long tokens (runs of spaces, of dashes). They are kept
+ * apart, so that masks of all others need to look no further than this many bytes ahead.
+ */
+#define ECH_ORDINARY_LEN 24u
 
 typedef struct ech_trie_node {
     uint32_t end;   /* index of the first node after the subtree */
@@ -49,7 +54,7 @@ typedef enum ech_slice_kind {
 typedef struct ech_slices {
     uint32_t *masks; /* [ECH_SLICE_LEVELS][n_words] */
     uint32_t counts[ECH_SLICE_LEVELS];
-    ech_trie rest; /* all tokens that are in no mask */
+    ech_trie rest; /* all ordinary tokens that are in no mask */
 } ech_slices;
 
 struct ech_mask_vocab {
@@ -60,6 +65,7 @@ struct ech_mask_vocab {
     uint8_t *kinds;     /* [n_ids] ech_mask_token_kind; UNUSED for tokens that never take part */
     uint32_t *same;     /* [n_ids] the next id with the same bytes plus one, 0: none */
     uint32_t token_len; /* longest token */
+    uint32_t reach[2];  /* longest of the ordinary tokens, and token_len */
     int32_t *eos;
     uint32_t n_eos;
     uint8_t *is_eos;   /* [n_ids] */
@@ -67,7 +73,8 @@ struct ech_mask_vocab {
     uint32_t n_controls;
     char *control_bytes;     /* their texts */
     uint32_t *control_first; /* [n_controls + 1] */
-    ech_trie all;
+    ech_trie all;            /* all ordinary tokens */
+    ech_trie longs;          /* tokens longer than ECH_ORDINARY_LEN */
     ech_slices slices[ECH_SLICE_COUNT];
 };
 

@@ -35,6 +35,13 @@ static const struct {
       "{\"$ref\":\"#/$defs/"
       "n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"x\":{\"$ref\":"
       "\"#/$defs/n\"},\"a\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}}}}}}" },
+    { ECH_CONSTRAINT_JSON_SCHEMA,
+      "{\"type\":\"string\",\"pattern\":\"^[a-z]+( [a-z]+)*$\",\"maxLength\":130}" },
+    { ECH_CONSTRAINT_JSON_SCHEMA,
+      "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"a b|x$\",\"minLength\":50,"
+      "\"maxLength\":110}}" },
+    { ECH_CONSTRAINT_REGEX, "[ab]{90}(x|[ab]{30})*" },
+    { ECH_CONSTRAINT_JSON_SCHEMA, "{\"type\":\"number\",\"multipleOf\":7,\"minimum\":12}" },
     { ECH_CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"date-time\"}" },
     { ECH_CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"ipv6\"}" },
     { ECH_CONSTRAINT_REGEX, "(ab|abc)*x{3,}.?" },
@@ -112,7 +119,7 @@ static void masks_equal_brute_force(void **state)
 static void masks_survive_a_small_cache(void **state)
 {
     (void)state;
-    uint64_t rng = test_seed();
+    uint64_t rng = test_seed(), flushes = 0;
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         ech_constraint_options options = ech_constraint_options_default();
         options.cache_bytes = 4000;
@@ -122,9 +129,10 @@ static void masks_survive_a_small_cache(void **state)
         assert_int_equal(ech_constraint_compile(test_vocab(), &spec, &options, &c, NULL), ECH_OK);
         for (int k = 0; k < 3; k++)
             walk(c, &rng, CASES[i].text);
-        if (i < 2) assert_true(ech_constraint_get_stats(c).flushes > 0);
+        flushes += ech_constraint_get_stats(c).flushes;
         ech_constraint_unref(&c);
     }
+    assert_true(flushes > 10);
 }
 
 static int free_vocab(void **state)
