@@ -20,7 +20,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/generate_print.h"
 
-enum { LOOK_MS = 50, MAX_DEVICES = 16 };
+enum { LOOK_MS = 100, MAX_DEVICES = 16 };
 #define MAX_PROMPT_BYTES ((size_t)256 << 20)
 
 /* ---- the command line ---- */

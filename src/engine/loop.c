@@ -15,7 +15,7 @@
 #include "src/engine/engine_int.h"
 
 /* How often a step is left alone while it is waited for, to see cancels and new requests. */
-#define LOOK_S 0.02
+#define LOOK_S 0.1
 
 static bool is_closing(ech_engine *e)
 {
