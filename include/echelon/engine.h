@@ -78,6 +78,7 @@ typedef struct ech_engine_options {
                                    max_seq_len, at most half of the memory that is free */
     ech_kv_type kv_type;
     ech_compute compute;
+    ech_quantize quantize;  /* what the weights are packed as; default: as the files have them */
     uint32_t prefill_chunk; /* most prompt rows in one step, 1..512; 0: 256, fewer where the
                                measured cost of a row says that max_itl would be passed */
     uint32_t max_itl_ms;    /* wanted bound of the gap between two tokens of a running choice while

@@ -40,6 +40,11 @@ ECH_API const char *ech_compute_name(ech_compute compute);
 /** Reads a name as the command line takes it. EINVAL lists what there is. */
 ECH_API ech_status ech_compute_parse(const char *name, ech_compute *ret_compute, ech_error *err);
 
+/** "keep", "q8", …; "?" for a value that is none. */
+ECH_API const char *ech_quantize_name(ech_quantize quantize);
+/** Reads a name as the command line takes it. EINVAL lists what there is. */
+ECH_API ech_status ech_quantize_parse(const char *name, ech_quantize *ret_quantize, ech_error *err);
+
 /** An open model. Opaque. */
 typedef struct ech_model ech_model;
 
@@ -70,6 +75,19 @@ ECH_API ech_status ech_model_find(const char *path, char *ret, ech_error *err);
  * a header or config larger than Echelon reads.
  */
 ECH_API ech_status ech_model_open(ech_model **ret_model, const char *path, ech_error *err);
+
+/** How a model is opened. Start from { .struct_size = sizeof(ech_model_options) }. */
+typedef struct ech_model_options {
+    size_t struct_size;
+    ech_quantize quantize; /* what the packed weights are; the files stay as they are */
+} ech_model_options;
+
+/**
+ * The same with options. options may be NULL: everything as ech_model_open has it. EINVAL: an
+ * option that has no such value.
+ */
+ECH_API ech_status ech_model_open_with(ech_model **ret_model, const char *path,
+                                       const ech_model_options *options, ech_error *err);
 
 /** Closes and sets *model to NULL. NULL and a NULL model are accepted. */
 ECH_API void ech_model_close(ech_model **model);

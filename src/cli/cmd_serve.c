@@ -14,8 +14,8 @@
 #include "src/base/log.h"
 #include "src/cli/commands.h"
 
-static const char *model_dir, *host, *platform, *kv_type, *compute, *api_key_file, *api_key,
-    *chat_template, *reasoning_parser, *tool_call_parser;
+static const char *model_dir, *host, *platform, *kv_type, *compute, *quantize, *api_key_file,
+    *api_key, *chat_template, *reasoning_parser, *tool_call_parser;
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
 static ech_strings served_names;
@@ -66,6 +66,8 @@ static const ech_option OPTIONS[] = {
     { "kv-type", 0, ECH_OPT_STRING, &kv_type, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
       NULL },
     { "compute", 0, ECH_OPT_STRING, &compute, "TYPE", "f32 (default) or bf16", 0, 0, NULL },
+    { "quantize", 0, ECH_OPT_STRING, &quantize, "TYPE",
+      "pack the weights as q8, q4 or bf16; keep (default): as the files have them", 0, 0, NULL },
     { "max-itl", 0, ECH_OPT_INT, &max_itl, "MS", "wanted bound of the gap between two tokens", 1,
       600000, NULL },
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N", "most prompt tokens in one step", 1,
@@ -101,6 +103,9 @@ static int take_types(ech_server_options *const so)
     }
     if (compute != NULL && ech_compute_parse(compute, &so->engine.compute, &err) != ECH_OK) {
         return ech_usage_error("--compute: %s", err.text);
+    }
+    if (quantize != NULL && ech_quantize_parse(quantize, &so->engine.quantize, &err) != ECH_OK) {
+        return ech_usage_error("--quantize: %s", err.text);
     }
     return ECH_EXIT_OK;
 }

@@ -48,6 +48,7 @@ static ech_status check_options(const ech_engine_options *o, ech_error *err)
     ECH_TRY(check_option("threads", o->threads, ECH_CPU_MAX_THREADS, err));
     ECH_TRY(check_option("kv_type", o->kv_type, ECH_KV_TYPES - 1, err));
     ECH_TRY(check_option("compute", o->compute, ECH_COMPUTE_BF16, err));
+    ECH_TRY(check_option("quantize", o->quantize, ECH_QUANTIZE_Q4, err));
     if (o->platform != NULL && ech_platform_find(o->platform) == NULL)
         return ech_fail(err, ECH_EINVAL, "there is no platform '%s', there are: %s", o->platform,
                         ech_platform_names());
@@ -233,9 +234,13 @@ static ech_status plan_arena(const sizes *s, uint32_t n_threads, uint64_t *ret_b
 
 /* ---- opening ---- */
 
-static ech_status open_text(ech_engine *e, const char *model_dir, ech_error *err)
+static ech_status open_text(ech_engine *e, const ech_engine_options *o, ech_error *err)
 {
-    ECH_TRY(ech_model_open(&e->model, model_dir, err));
+    const ech_model_options options = {
+        .struct_size = sizeof(ech_model_options),
+        .quantize = o->quantize,
+    };
+    ECH_TRY(ech_model_open_with(&e->model, o->model_dir, &options, err));
     ech_model_get_info(e->model, &e->model_info);
     for (uint32_t i = 0; ech_model_warning_at(e->model, i) != NULL; i++)
         ech_log(ECH_LOG_WARN, "%s: %s", e->model_info.path, ech_model_warning_at(e->model, i));
@@ -286,7 +291,7 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
     ech_machine machine;
     uint64_t registered_arena;
     ech_cpu_options cpu = { .struct_size = sizeof cpu, .isa = ECH_ISA_AUTO };
-    ECH_TRY(open_text(e, options->model_dir, err));
+    ECH_TRY(open_text(e, options, err));
     ECH_TRY(plan_sizes(e, &s, err));
     const char *const oversubscribe = getenv("ECHELON_OVERSUBSCRIBE");
     ech_os_machine(&machine);

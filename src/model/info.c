@@ -17,6 +17,12 @@ static const char *const COMPUTE_NAMES[] = {
 #undef X
 };
 
+static const char *const QUANTIZE_NAMES[] = {
+#define X(name, value, text) [ECH_QUANTIZE_##name] = text,
+    ECH_QUANTIZE_MAP(X)
+#undef X
+};
+
 #define LENGTH_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* The number of a name in a list; EINVAL with all of them. */
@@ -64,6 +70,21 @@ ech_status ech_compute_parse(const char *const name, ech_compute *const ret_comp
     size_t i = 0;
     ECH_TRY(find_name("compute type", COMPUTE_NAMES, LENGTH_OF(COMPUTE_NAMES), name, &i, err));
     *ret_compute = (ech_compute)i;
+    return ECH_OK;
+}
+
+const char *ech_quantize_name(const ech_quantize quantize)
+{
+    return (size_t)quantize < LENGTH_OF(QUANTIZE_NAMES) ? QUANTIZE_NAMES[quantize] : "?";
+}
+
+ech_status ech_quantize_parse(const char *const name, ech_quantize *const ret_quantize,
+                              ech_error *const err)
+{
+    size_t i = 0;
+    ECH_TRY(
+        find_name("type to quantise to", QUANTIZE_NAMES, LENGTH_OF(QUANTIZE_NAMES), name, &i, err));
+    *ret_quantize = (ech_quantize)i;
     return ECH_OK;
 }
 

@@ -12,6 +12,7 @@ struct ech_model {
     char *path;
     char *folder;
     ech_model_format format;
+    ech_quantize quantize;
     ech_weights weights;
     ech_gguf gguf; /* empty for other formats */
     ech_config config;

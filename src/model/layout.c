@@ -15,9 +15,11 @@
 
 void ech_layout_init(ech_layout *const l, const ech_config *const config,
                      const ech_weights *const weights, const char *const path,
-                     const ech_model_format format)
+                     const ech_model_format format, const ech_quantize quantize)
 {
-    *l = (ech_layout){ .config = config, .weights = weights, .path = path, .format = format };
+    *l = (ech_layout){
+        .config = config, .weights = weights, .path = path, .format = format, .quantize = quantize
+    };
 }
 
 void ech_layout_fini(ech_layout *const l)
@@ -79,6 +81,35 @@ static ech_pack_type packed_type(const ech_wtype type)
     default:
         return ECH_PACK_Q8;
     }
+}
+
+/* Bits of a number with its share of the scales, times two: what types are compared by. */
+static uint32_t half_bits(const ech_pack_type type)
+{
+    switch (type) {
+    case ECH_PACK_F32:
+        return 64;
+    case ECH_PACK_Q8:
+        return 17;
+    case ECH_PACK_Q4M:
+        return 10;
+    case ECH_PACK_Q4:
+        return 9;
+    default:
+        return 32;
+    }
+}
+
+/* A type of at most the bits that were asked for; what embeds and picks ids is kept finer. */
+static ech_pack_type quantised_type(const ech_layout *const l, const char *const entry,
+                                    const ech_pack_type type)
+{
+    const bool is_edge = strcmp(entry, "embed") == 0 || strcmp(entry, "head") == 0;
+    ech_pack_type target = type;
+    if (l->quantize == ECH_QUANTIZE_BF16) target = ECH_PACK_BF16;
+    if (l->quantize == ECH_QUANTIZE_Q8) target = ECH_PACK_Q8;
+    if (l->quantize == ECH_QUANTIZE_Q4) target = is_edge ? ECH_PACK_Q8 : ECH_PACK_Q4;
+    return half_bits(target) < half_bits(type) ? target : type;
 }
 
 /* The type that holds the tensors of two: 8 bits, where both are of few bits, else f32. */
@@ -171,7 +202,8 @@ ech_status ech_layout_matrix(ech_layout *const l, const char *const entry,
         type = i == 0 || own == type ? own : wider_type(own, type);
     }
     ECH_DCHECK(l->n_parts == first + n);
-    return ech_image_plan_matrix(&l->image, entry, type, rows, cols, NULL, err);
+    return ech_image_plan_matrix(&l->image, entry, quantised_type(l, entry, type), rows, cols, NULL,
+                                 err);
 }
 
 ech_status ech_layout_vector(ech_layout *const l, const char *const entry, const char *const tensor,

@@ -33,6 +33,7 @@ struct ech_layout {
     const ech_weights *weights;
     const char *path; /* of the model, for errors */
     ech_model_format format;
+    ech_quantize quantize;
     ech_image_plan image;
     uint64_t image_bytes; /* after ech_layout_finish */
     ech_part *parts;      /* [n_parts] in the order of the computation */
@@ -54,7 +55,7 @@ typedef enum ech_stacking {
 } ech_stacking;
 
 void ech_layout_init(ech_layout *l, const ech_config *config, const ech_weights *weights,
-                     const char *path, ech_model_format format);
+                     const char *path, ech_model_format format, ech_quantize quantize);
 void ech_layout_fini(ech_layout *l);
 
 /* Binds n tensors of cols columns to one matrix entry. */

@@ -129,7 +129,7 @@ static ech_status load(ech_model *const m, ech_error *const err)
     if (rc == ECH_OK) rc = gguf != NULL ? load_gguf(m, gguf, err) : load_folder(m, err);
     free(gguf);
     ECH_TRY(rc);
-    ech_layout_init(&m->layout, &m->config, &m->weights, m->path, m->format);
+    ech_layout_init(&m->layout, &m->config, &m->weights, m->path, m->format, m->quantize);
     ECH_TRY(m->config.arch->bind(&m->layout, err));
     ECH_TRY(ech_layout_finish(&m->layout, err));
     compare_tie(m);
@@ -138,13 +138,30 @@ static ech_status load(ech_model *const m, ech_error *const err)
 
 ech_status ech_model_open(ech_model **const ret_model, const char *const path, ech_error *const err)
 {
+    return ech_model_open_with(ret_model, path, NULL, err);
+}
+
+/* An option of a caller that was built with a smaller struct has its default. */
+static ech_status take_options(ech_model *const m, const ech_model_options *const o,
+                               ech_error *const err)
+{
+    if (o != NULL && o->struct_size >= sizeof *o) m->quantize = o->quantize;
+    if ((uint32_t)m->quantize <= ECH_QUANTIZE_Q4) return ECH_OK;
+    return ech_fail(err, ECH_EINVAL, "opening %s: option quantize has no value %d", m->path,
+                    (int)m->quantize);
+}
+
+ech_status ech_model_open_with(ech_model **const ret_model, const char *const path,
+                               const ech_model_options *const options, ech_error *const err)
+{
     char found[ECH_MODEL_PATH_MAX];
     ECH_TRY(ech_model_find(path, found, err));
     ech_model *m = calloc(1, sizeof *m);
     if (m == NULL) return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", found);
     m->path = strdup(found);
-    ech_status rc = m->path != NULL ? load(m, err)
+    ech_status rc = m->path != NULL ? take_options(m, options, err)
                                     : ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", found);
+    if (rc == ECH_OK) rc = load(m, err);
     if (rc != ECH_OK) {
         ech_model_close(&m);
         return rc;

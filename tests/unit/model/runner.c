@@ -89,7 +89,8 @@ ech_status runner_open(runner *const r, const char *const path, const runner_opt
 {
     ech_error err;
     *r = (runner){ .o = *o };
-    OK(ech_model_open(&r->model, path, &err), err);
+    const ech_model_options mo = { .struct_size = sizeof mo, .quantize = o->quantize };
+    OK(ech_model_open_with(&r->model, path, &mo, &err), err);
     ech_model_get_info(r->model, &r->info);
     const ech_forward_options fo = {
         .max_rows = o->max_rows,

@@ -12,6 +12,7 @@
 typedef struct runner_options {
     ech_kv_type kv_type;
     ech_compute compute;
+    ech_quantize quantize;
     ech_isa isa;
     uint32_t n_threads;
     uint32_t max_rows;      /* of a step */

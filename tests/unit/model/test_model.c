@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening whole models: what is wrong with one is found, named, and leaves nothing behind. */
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,6 +228,88 @@ static void sharded_equals_unsharded(void **state)
     runner_close(&b);
 }
 
+/* Logits of a text, one row per id; the caller frees. */
+static float *run_tale(const ech_quantize quantize, runner *const r)
+{
+    static const int32_t IDS[] = { 630, 399, 258, 466, 552, 258, 977, 13 };
+    const runner_options o = {
+        .quantize = quantize,
+        .n_threads = 2,
+        .max_rows = 8,
+        .max_positions = 8,
+        .n_seqs = 1,
+    };
+    assert_int_equal(runner_open(r, ECH_SOURCE_DIR "/models/tale", &o), ECH_OK);
+    float *const logits = calloc((size_t)8 * r->info.vocab, sizeof *logits);
+    lane l = { .ids = IDS, .n = 8, .chunk = 8, .logits = logits };
+    runner_run(r, &l, 1);
+    return logits;
+}
+
+static void quantised_weights_are_smaller_and_nearly_as_good(void **state)
+{
+    (void)state;
+    static const struct {
+        ech_quantize quantize;
+        double size;  /* of the image against bf16, at most */
+        double error; /* of a logit against the largest, at most */
+    } ROWS[] = { { ECH_QUANTIZE_BF16, 1.0, 0.0 },
+                 { ECH_QUANTIZE_Q8, 0.56, 0.05 },
+                 { ECH_QUANTIZE_Q4, 0.35, 0.5 } };
+    runner r;
+    float *const exact = run_tale(ECH_QUANTIZE_KEEP, &r);
+    const size_t n = (size_t)8 * r.info.vocab;
+    const double whole = (double)r.info.packed_bytes;
+    double largest = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)exact[i]));
+    }
+    runner_close(&r);
+    for (size_t k = 0; k < sizeof ROWS / sizeof ROWS[0]; k++) {
+        float *const logits = run_tale(ROWS[k].quantize, &r);
+        double worst = 0.0;
+        for (size_t i = 0; i < n; i++) {
+            worst = fmax(worst, fabs((double)logits[i] - (double)exact[i]) / largest);
+        }
+        print_message("%s: %.2f of the size, error %.4f\n", ech_quantize_name(ROWS[k].quantize),
+                      (double)r.info.packed_bytes / whole, worst);
+        assert_true((double)r.info.packed_bytes <= ROWS[k].size * whole);
+        assert_true(worst <= ROWS[k].error);
+        runner_close(&r);
+        free(logits);
+    }
+    free(exact);
+}
+
+static void the_edges_keep_8_bits_and_few_bits_are_kept(void **state)
+{
+    (void)state;
+    ech_model *m = NULL;
+    ech_error err;
+    ech_model_tensor t;
+    ech_model_options o = { .struct_size = sizeof o, .quantize = ECH_QUANTIZE_Q4 };
+    assert_int_equal(ech_model_open_with(&m, GOLDEN "/qwen3/untied-f32", &o, &err), ECH_OK);
+    const uint32_t n = ech_model_n_tensors(m);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(ech_model_tensor_at(m, i, &t), ECH_OK);
+        const char *const want = t.n_dims == 1 ? "f32" : i == 0 || i == n - 1 ? "q8" : "q4";
+        assert_string_equal(t.packed_type, want);
+    }
+    ech_model_close(&m);
+    o.quantize = (ech_quantize)9;
+    assert_int_equal(ech_model_open_with(&m, GOLDEN "/qwen3/untied-f32", &o, &err), ECH_EINVAL);
+    /* Asking for 8 bits doesn't blow 4 up. */
+    o.quantize = ECH_QUANTIZE_Q8;
+    assert_int_equal(ech_model_open_with(&m, GOLDEN "/gguf/gqa-tied-quant.gguf", &o, &err), ECH_OK);
+    bool has_q4 = false;
+    for (uint32_t i = 0; i < ech_model_n_tensors(m); i++) {
+        assert_int_equal(ech_model_tensor_at(m, i, &t), ECH_OK);
+        has_q4 = has_q4 || strcmp(t.packed_type, "q4") == 0;
+    }
+    assert_true(has_q4);
+    ech_model_close(&m);
+}
+
 static void options_that_cannot_be_are_refused(void **state)
 {
     (void)state;
@@ -350,6 +433,8 @@ int main(void)
         TEST(weights_of_other_types_are_named),
         TEST(missing_files_are_named),
         TEST(sharded_equals_unsharded),
+        TEST(quantised_weights_are_smaller_and_nearly_as_good),
+        TEST(the_edges_keep_8_bits_and_few_bits_are_kept),
         TEST(options_that_cannot_be_are_refused),
         TEST(a_model_that_does_not_fit_is_refused_with_the_sum),
         TEST(no_descriptor_is_left),
