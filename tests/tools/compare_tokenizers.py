@@ -5,7 +5,7 @@
 usage: tests/tools/compare_tokenizers.py --echelon build/release/echelon --tokenizer DIR [--tokenizer DIR …]
            [--texts PATH …] [--megabytes N] [--random N] [--seed S]
 
-Texts are the files under each PATH (a file or a folder; what isn't UTF-8 is left out), cut into pieces
+Texts are the files under each PATH (a file or a folder, "packages" for the installed Python packages; what isn't UTF-8 is left out), cut into pieces
 of random length, up to N megabytes for each tokenizer, and N random strings from a seeded generator. Each text
 is encoded with and without special tokens, its ids are decoded, and so are random ids. Prints one line
 per tokenizer and the first differences; exit code 1 if there is any.
@@ -16,9 +16,15 @@ import os
 import random
 import subprocess
 import sys
+import sysconfig
+import threading
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-from tokenizers import Tokenizer  # noqa: E402
+try:
+    from tokenizers import Tokenizer  # noqa: E402
+except ImportError:
+    print("skipped: the Python package tokenizers is not here (scripts/venv installs it)")
+    sys.exit(77)
 
 BATCH = 2000
 CONTRACTIONS = ["'s", "'S", "'t", "'re", "'VE", "'m", "'ll", "'LL", "'d", "\u2019s", "n't", "'\u017f", "'"]
@@ -101,9 +107,6 @@ class Echelon:
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, values):
-        # In slices that fit a pipe's buffer both ways would be slow: a writer thread isn't needed as long as
-        # the answers of one slice are read before the next is written.
-        import threading
         data = "".join(json.dumps(v) + "\n" for v in values).encode()
 
         def write():
@@ -125,6 +128,8 @@ class Echelon:
 
 def files_of(paths):
     for path in paths:
+        if path == "packages":
+            path = sysconfig.get_paths()["purelib"]
         if os.path.isfile(path):
             yield path
         for folder, _, names in sorted(os.walk(path)):
