@@ -349,8 +349,9 @@ ech_status ech_decoder_run(const ech_decoder *const d, ech_regex_scratch *const 
             ech_texts_fini(&next);
             return rc;
         }
-        ech_texts_fini(t);
+        ech_texts done = *t;
         *t = next;
+        ech_texts_fini(&done);
     }
     return ech_buf_append(out, t->bytes.data, t->bytes.len);
 }

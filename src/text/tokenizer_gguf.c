@@ -43,7 +43,7 @@ ech_gguf_vocab ech_gguf_vocab_default(void)
     SHORTS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" TAIL
 #define QWEN35                                                                                     \
     SHORTS                                                                                         \
-        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL
+    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define O200K                                                                                      \
@@ -164,7 +164,7 @@ static ech_str bert_text(ech_tokenizer *const t, const ech_str piece)
     }
     char *const text = ech_arena_alloc(&t->arena, piece.len + 3);
     if (text == NULL) return (ech_str){ 0 };
-    memcpy(text, "##", 2);
+    text[0] = text[1] = '#';
     memcpy(text + 2, piece.ptr, piece.len);
     return (ech_str){ text, piece.len + 2 };
 }

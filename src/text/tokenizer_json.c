@@ -163,7 +163,7 @@ static ech_status read_vocab_object(const source *const src, ech_json_scan *cons
     ECH_TRY(ech_json_expect(in, '{'));
     if (ech_json_take(in, '}')) return ECH_OK;
     do {
-        ech_str text;
+        ech_str text = { 0 };
         double value;
         int64_t id;
         ECH_TRY(read_text(src, in, scratch, &text));
@@ -199,7 +199,7 @@ static ech_status read_vocab_array(const source *const src, ech_json_scan *const
     if (ech_json_take(in, ']')) return ech_json_fail(in, "an empty vocabulary");
     int64_t id = 0;
     do {
-        ech_str text;
+        ech_str text = { 0 };
         double score;
         int64_t ignored;
         ECH_TRY(ech_json_expect(in, '['));
@@ -266,7 +266,7 @@ static ech_status read_merges(const source *const src, ech_buf *const scratch)
     if (ech_json_take(&in, ']')) return ECH_OK;
     uint32_t rank = 0;
     do {
-        ech_str left, right;
+        ech_str left = { 0 }, right = { 0 };
         ECH_TRY(read_merge(&in, scratch, &left, &right));
         ECH_TRY(ech_model_add_merge(&src->t->model, left, right, rank, src->err));
         rank++;
@@ -353,7 +353,7 @@ static ech_status read_unknown(const source *const src, const json_t *const mode
         m->unk_id = (int32_t)id;
         return ECH_OK;
     }
-    ech_str unk;
+    ech_str unk = { 0 };
     ECH_TRY(ech_part_string(model, "unk_token", "the model", src->t, &unk, src->err));
     m->has_unk = unk.ptr != NULL;
     if (m->has_unk) m->unk_id = ech_lexicon_find(&m->lex, unk.ptr, unk.len);
@@ -466,8 +466,8 @@ static const char *const SPECIAL_KEYS[ECH_SPECIAL_COUNT] = {
     "bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token",
 };
 
-ech_status ech_tokenizer_read_config(ech_tokenizer *const t, const char *const json,
-                                     const size_t len, const char *const name, ech_error *const err)
+static ech_status read_config(ech_tokenizer *const t, const char *const json, const size_t len,
+                              const char *const name, ech_error *const err)
 {
     json_t *top = NULL;
     /* "model_max_length" is 1e30, written as an integer, where there is no limit. */
@@ -499,16 +499,20 @@ static void name_unknown(ech_tokenizer *const t)
     }
 }
 
-ech_status ech_tokenizer_open_json(ech_tokenizer **const ret_tok, const char *const json,
-                                   const size_t json_len, const char *const config,
-                                   const size_t config_len, ech_error *const err)
+/* Opens from the contents of tokenizer.json and of the files that name special tokens, if any. */
+static ech_status open_texts(ech_tokenizer **const ret_tok, const ech_str json,
+                             const ech_str config, const ech_str map, ech_error *const err)
 {
     ech_tokenizer *t = ech_tokenizer_new();
     if (t == NULL) return ech_fail(err, ECH_ENOMEM, "opening a tokenizer: out of memory");
-    source src = { .json = json, .len = json_len, .t = t, .err = err };
+    source src = { .json = json.ptr, .len = json.len, .t = t, .err = err };
     ech_status rc = read_tokenizer(&src);
-    if (rc == ECH_OK && config != NULL)
-        rc = ech_tokenizer_read_config(t, config, config_len, "tokenizer_config.json", err);
+    if (rc == ECH_OK && config.len > 0) {
+        rc = read_config(t, config.ptr, config.len, "tokenizer_config.json", err);
+    }
+    if (rc == ECH_OK && map.len > 0) {
+        rc = read_config(t, map.ptr, map.len, "special_tokens_map.json", err);
+    }
     if (rc != ECH_OK) {
         ech_tokenizer_close(&t);
         return rc;
@@ -516,6 +520,14 @@ ech_status ech_tokenizer_open_json(ech_tokenizer **const ret_tok, const char *co
     name_unknown(t);
     *ret_tok = t;
     return ECH_OK;
+}
+
+ech_status ech_tokenizer_open_json(ech_tokenizer **const ret_tok, const char *const json,
+                                   const size_t json_len, const char *const config,
+                                   const size_t config_len, ech_error *const err)
+{
+    const ech_str named = { config, config != NULL ? config_len : 0 };
+    return open_texts(ret_tok, (ech_str){ json, json_len }, named, (ech_str){ 0 }, err);
 }
 
 /* Reads dir/name; a file that isn't there leaves out empty where it is optional. */
@@ -539,19 +551,8 @@ static ech_status open_files(ech_tokenizer **const ret_tok, const char *const di
     ECH_TRY(read_file(dir, "tokenizer.json", false, &files[0], err));
     ECH_TRY(read_file(dir, "tokenizer_config.json", true, &files[1], err));
     ECH_TRY(read_file(dir, "special_tokens_map.json", true, &files[2], err));
-    ech_tokenizer *t = NULL;
-    ECH_TRY(ech_tokenizer_open_json(&t, files[0].data, files[0].len,
-                                    files[1].len > 0 ? files[1].data : NULL, files[1].len, err));
-    if (files[2].len > 0) {
-        const ech_status rc = ech_tokenizer_read_config(t, files[2].data, files[2].len,
-                                                        "special_tokens_map.json", err);
-        if (rc != ECH_OK) {
-            ech_tokenizer_close(&t);
-            return rc;
-        }
-    }
-    *ret_tok = t;
-    return ECH_OK;
+    return open_texts(ret_tok, ech_buf_view(&files[0]), ech_buf_view(&files[1]),
+                      ech_buf_view(&files[2]), err);
 }
 
 ech_status ech_tokenizer_open(ech_tokenizer **const ret_tok, const char *const dir,

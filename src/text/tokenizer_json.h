@@ -45,8 +45,6 @@ ech_status ech_json_normalizer(ech_tokenizer *t, const json_t *part, int depth, 
 ech_status ech_json_pretok(ech_tokenizer *t, const json_t *part, int depth, ech_error *err);
 ech_status ech_json_decoder(ech_tokenizer *t, const json_t *part, int depth, ech_error *err);
 ech_status ech_json_post(ech_tokenizer *t, const json_t *part, int depth, ech_error *err);
-/* GPT-2's rule, which ByteLevel uses. */
-ech_status ech_pretok_add_gpt2(ech_tokenizer *t, ech_error *err);
 /* Whether all pieces come out of ByteLevel, so that a BPE model may work on bytes themselves. */
 bool ech_pretok_take_byte_chars(ech_pretok *p);
 

@@ -287,7 +287,7 @@ static ech_status pretok_split(ech_tokenizer *const t, const json_t *const part,
     return add_pretok(t, op, what, err);
 }
 
-ech_status ech_pretok_add_gpt2(ech_tokenizer *const t, ech_error *const err)
+static ech_status add_gpt2(ech_tokenizer *const t, ech_error *const err)
 {
     ech_pretok_op op = { .kind = ECH_PRETOK_SPLIT, .behavior = ECH_SPLIT_ISOLATED };
     ECH_TRY(ech_regex_create(&op.re, ECH_STR_LIT(GPT2_PATTERN), err));
@@ -302,7 +302,7 @@ static ech_status pretok_byte_level(ech_tokenizer *const t, const json_t *const 
     ECH_TRY(ech_part_bool(part, "use_regex", what, &regex, err));
     if (prefix)
         ECH_TRY(add_pretok(t, (ech_pretok_op){ .kind = ECH_PRETOK_PREFIX_SPACE }, what, err));
-    if (regex) ECH_TRY(ech_pretok_add_gpt2(t, err));
+    if (regex) ECH_TRY(add_gpt2(t, err));
     return add_pretok(t, (ech_pretok_op){ .kind = ECH_PRETOK_BYTE_CHARS }, what, err);
 }
 

@@ -9,14 +9,15 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
+#include "src/base/clock.h"
 #include "src/base/error.h"
 
 uint64_t ech_lexicon_seed(void)
 {
     uint64_t seed = 0;
-    /* Without entropy the address of a local still differs from start to start. */
+    /* Without entropy, early after a boot, the clock must do. */
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-        seed = (uint64_t)(uintptr_t)&seed;
+        seed = (uint64_t)ech_now_ns();
     return seed;
 }
 

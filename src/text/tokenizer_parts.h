@@ -79,9 +79,6 @@ ech_tokenizer *ech_tokenizer_new(void);
 ech_status ech_tokenizer_add_token(ech_tokenizer *t, ech_added_token token, ech_error *err);
 /* When all parts are there: tries, tables, checks. */
 ech_status ech_tokenizer_finish(ech_tokenizer *t, ech_error *err);
-/* tokenizer_config.json or special_tokens_map.json: names of the special tokens. */
-ech_status ech_tokenizer_read_config(ech_tokenizer *t, const char *json, size_t len,
-                                     const char *name, ech_error *err);
 /* The text of an id in the vocabulary or among the added tokens; ptr NULL for none. */
 ech_str ech_tokenizer_text(const ech_tokenizer *t, int64_t id);
 

@@ -222,6 +222,7 @@ static const char CATEGORIES[] = "L M N P S Z Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No P
 static void fold_name(const ech_str name, char out[32])
 {
     size_t n = 0;
+    memset(out, 0, 32);
     for (size_t i = 0; i < name.len && n < 31; i++) {
         const char c = name.ptr[i];
         if (c == ' ' || c == '_' || c == '-') continue;
@@ -242,9 +243,9 @@ static ech_status put_set_named(source *const in, ech_buf *const b, const ech_st
 {
     char folded[32];
     fold_name(name, folded);
-    if (folded[0] != '\0' && strlen(folded) <= 2) {
-        char cat[4] = { (char)(folded[0] - 32), folded[1], folded[1] != '\0' ? ' ' : '\0', '\0' };
-        if (cat[2] == '\0') cat[1] = ' ';
+    if (strlen(folded) == 1 || strlen(folded) == 2) {
+        const char second = folded[1] != '\0' ? folded[1] : ' ';
+        char cat[4] = { (char)(folded[0] - 32), second, second != ' ' ? ' ' : '\0', '\0' };
         if (strstr(CATEGORIES, cat) != NULL) {
             cat[strcspn(cat, " ")] = '\0';
             return put_property(in, b, cat);
@@ -431,7 +432,7 @@ static ech_status read_class_item(source *const in, charset *const set)
         return read_class(in, &set->alternatives);
     }
     if (in->s[in->at] == '\\' && in->at + 1 < in->len) {
-        ech_str name;
+        ech_str name = { 0 };
         bool negated;
         in->at++;
         ECH_TRY(read_shorthand(in, &name, &negated, &is));
@@ -566,7 +567,7 @@ static ech_status read_escape(source *const in)
     in->at++;
     if (!more(in)) return fail(in, ECH_EFORMAT, "a backslash at the end");
     charset set = { 0 };
-    ech_str name;
+    ech_str name = { 0 };
     bool negated, is;
     ECH_TRY(read_shorthand(in, &name, &negated, &is));
     if (is) {
