@@ -171,12 +171,35 @@ static bool awaits_leader(const ech_sched *s, const ech_seq *seq)
     return leader->state == ECH_SEQ_RUNNING && leader->n_committed + 1 < leader->n_prompt;
 }
 
+static uint32_t common_pages(const ech_seq *a, const ech_seq *b)
+{
+    const uint32_t n = a->n_prompt < b->n_prompt ? a->n_prompt : b->n_prompt;
+    uint32_t i = 0;
+    while (i < n && a->ids[i] == b->ids[i])
+        i++;
+    return i / ECH_KV_TOKENS;
+}
+
+/* Somebody is just computing pages that it begins with: it waits for them, a step or a few, and
+ * others may be admitted meanwhile. Of a burst with one system prompt, one computes it. */
+static bool awaits_prefix(const ech_sched *s, const ech_seq *seq)
+{
+    if (s->no_cache || seq->no_reuse) return false;
+    for (const ech_seq *r = s->running.head; r != NULL; r = r->next) {
+        const bool is_computing = !r->is_paused && r->n_committed < r->n_prompt;
+        if (!is_computing || r->salt != seq->salt) continue;
+        if (common_pages(r, seq) > r->n_committed / ECH_KV_TOKENS) return true;
+    }
+    return false;
+}
+
 static ech_seq *next_waiting(const ech_sched *s, int64_t now_ns)
 {
     ech_seq *best = NULL;
     for (ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next) {
         if (seq->is_paused || awaits_leader(s, seq)) continue;
-        if (best == NULL || comes_before(s, seq, best, now_ns)) best = seq;
+        if (best != NULL && !comes_before(s, seq, best, now_ns)) continue;
+        if (!awaits_prefix(s, seq)) best = seq;
     }
     return best;
 }

@@ -12,7 +12,8 @@
  *
  * Admission goes by priority, lowered by one for every AGING_NS that a sequence has waited; then by
  * tenant, the one that has had the fewest rows for its weight; then by arrival. The first in that
- * order is admitted or nobody: nobody overtakes it because it is small.
+ * order is admitted or nobody: nobody overtakes it because it is small. (One whose first pages are
+ * being computed by another waits for them, and is not counted meanwhile.)
  *
  * When pages run out, the sequence that was admitted last is put back to wait and computed again
  * later, never the one that was admitted first, so somebody always finishes. That is possible only

@@ -139,7 +139,8 @@ static void a_page_computed_twice_is_held_once(void **state)
     fill(ids, T, 0);
     assert_int_equal(ech_kv_init(&kv, 3, 1, NULL), ECH_OK);
     uint32_t a, b;
-    assert_true(ech_kv_acquire(&kv, &a) && ech_kv_acquire(&kv, &b));
+    assert_true(ech_kv_acquire(&kv, &a));
+    assert_true(ech_kv_acquire(&kv, &b));
     assert_int_equal(ech_kv_insert(&kv, 0, ECH_KV_NONE, ids, 10, a), a);
     assert_int_equal(ech_kv_insert(&kv, 0, ECH_KV_NONE, ids, 10, b), ECH_KV_NONE);
     assert_int_equal(ech_kv_insert(&kv, 0, ECH_KV_NONE, ids, T, b), b);

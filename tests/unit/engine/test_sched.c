@@ -327,6 +327,25 @@ static void siblings_share_their_prompt(void **state)
     sim_close(&M);
 }
 
+static void a_burst_computes_its_common_beginning_once(void **state)
+{
+    (void)state;
+    sim_open(&M, 128, 16, 80);
+    sim_seq *const first = push(&M, 5 * T, 4, "", 1);
+    for (int k = 1; k < 12; k++) {
+        sim_seq *const q = push(&M, 5 * T, 4, "", 1);
+        memcpy(q->ids, first->ids, 4 * T * sizeof *q->ids); /* then ids of its own */
+        q->ids[4 * T] = 50 + k;
+    }
+    run_dry(&M, 64);
+    for (uint32_t k = 1; k < 12; k++) {
+        assert_int_equal(M.seqs[k]->seq.n_reused, 4 * T);
+        check_answer(M.seqs[k]);
+    }
+    assert_true(M.rows < 5 * T + 11 * (T + 1) + 12 * 4);
+    sim_close(&M);
+}
+
 static void the_oldest_is_never_preempted(void **state)
 {
     (void)state;
@@ -405,6 +424,7 @@ int main(void)
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
         cmocka_unit_test(decodes_run_in_every_step_of_a_long_prompt),
         cmocka_unit_test(siblings_share_their_prompt),
+        cmocka_unit_test(a_burst_computes_its_common_beginning_once),
         cmocka_unit_test(the_oldest_is_never_preempted),
         cmocka_unit_test(random_loads_are_answered_as_if_alone),
     };
