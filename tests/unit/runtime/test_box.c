@@ -10,6 +10,11 @@
 #include "src/runtime/box.h"
 
 #define BYTES 512
+#ifdef ECH_SANITIZE
+#define ROUNDS 10000
+#else
+#define ROUNDS 200000
+#endif
 
 static uint64_t state;
 
@@ -64,7 +69,7 @@ static void check_pair(const ech_tensor *a, const ech_tensor *b, bool exact)
 static void boxes_of_one_tensor_are_exact(void **s)
 {
     (void)s;
-    for (int i = 0; i < 200000; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         uint64_t shape[ECH_MAX_DIMS];
         ech_tensor a, b;
         const uint32_t ndim = 1 + below(ECH_MAX_DIMS);
@@ -80,7 +85,7 @@ static void boxes_of_one_tensor_are_exact(void **s)
 static void a_dense_range_and_a_box_are_exact(void **s)
 {
     (void)s;
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < ROUNDS / 2; i++) {
         const uint64_t shape[3] = { 1 + below(4), 1 + below(5), 1 + below(6) };
         const uint64_t all = shape[0] * shape[1] * shape[2];
         ech_tensor a, b;
@@ -93,7 +98,7 @@ static void a_dense_range_and_a_box_are_exact(void **s)
 static void unrelated_strides_never_miss(void **s)
 {
     (void)s;
-    for (int i = 0; i < 200000; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         ech_tensor t[2];
         for (int k = 0; k < 2; k++) {
             t[k] = (ech_tensor){ .dtype = (uint8_t)below(ECH_DTYPE_COUNT),
