@@ -22,9 +22,10 @@
  * and lstrip_blocks, without automatic escaping, with the loop controls (break, continue), the
  * `generation` tag, and transformers' own tojson, raise_exception, strftime_now, dict and
  * namespace. The text is the one that Python would give, byte for byte. What is refused when the
- * template is compiled: include, import, from, extends. What is refused when it is met: attributes
- * that begin with an underscore, methods that change a list or dict, integers beyond 64 bits,
- * bytes objects, str.translate, and the filters pprint, random, urlize.
+ * template is compiled: include, import, from, extends, autoescape, blocks that are scoped or
+ * required. What is refused when it is met: methods that change a list or dict, integers beyond 64
+ * bits, str.encode, str.translate, and the filters pprint, random, striptags, urlize, wordwrap.
+ * Attributes that begin with an underscore, `self`, `super` and lipsum are undefined.
  *
  * ## Whose bytes
  *
@@ -38,7 +39,8 @@
  *
  * ## Threads
  *
- * A compiled template never changes. Any number of threads may render it at once.
+ * A compiled template never changes. Any number of threads may render it at once. Compiling and
+ * rendering take up to 1 MiB of stack at the default depth.
  */
 #ifndef ECHELON_TEMPLATE_H
 #define ECHELON_TEMPLATE_H
@@ -80,7 +82,7 @@ typedef struct ech_template_options {
     uint64_t max_steps; /* nodes evaluated, plus long operations by their size; 20 million */
     size_t max_memory;  /* bytes of values alive or dead in one rendering; 256 MiB */
     size_t max_output;  /* bytes of rendered text; 32 MiB */
-    uint32_t max_depth; /* nesting of expressions, statements and calls together; 400 */
+    uint32_t max_depth; /* nesting of expressions, statements and calls together; 1200 */
     /*
      * What strftime_now sees: local time as "2026-01-02T03:04:05", or NULL for the machine's clock
      * and time zone.

@@ -14,7 +14,7 @@
 #define DEFAULT_STEPS  20000000u
 #define DEFAULT_MEMORY ((size_t)256 << 20)
 #define DEFAULT_OUTPUT ((size_t)32 << 20)
-#define DEFAULT_DEPTH  400
+#define DEFAULT_DEPTH  1200
 
 struct ech_template {
     ech_arena arena;

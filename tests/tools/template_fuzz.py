@@ -419,8 +419,68 @@ class Maker:
         return self.tag("print %s, %s" % (self.any(1), self.any(1)))
 
 
+class Scopes:
+    """Templates about what a name means: few names, stored and read in every kind of scope."""
+
+    def __init__(self, r):
+        self.r = r
+        self.blocks = 0
+
+    def name(self):
+        return self.r.choice("aabbcdn")
+
+    def show(self):
+        n = self.name()
+        return self.r.choice(["{{ %s }}" % n, "{{ %s is defined }}" % n, "{{ %s | default('-') }}" % n, "{{ %s ~ '' }}," % n])
+
+    def value(self):
+        return self.r.choice(["1", "2", "'s'", self.name(), "%s ~ 'x'" % self.name(), "%s | default(0)" % self.name(), "n"])
+
+    def body(self, d):
+        return "".join(self.statement(d) for _ in range(self.r.randint(1, 4)))
+
+    def statement(self, d):
+        r = self.r
+        if d <= 0 or r.random() < 0.35:
+            return r.choice([self.show(), self.show(), "{%% set %s = %s %%}" % (self.name(), self.value())])
+        n, m = self.name(), self.name()
+        return r.choice([
+            lambda: "{%% if %s %%}%s{%% endif %%}" % (r.choice([n, "flag", "%s is defined" % n]), self.body(d - 1)),
+            lambda: "{%% if %s %%}%s{%% else %%}%s{%% endif %%}" % (n, self.body(d - 1), self.body(d - 1)),
+            lambda: "{%% if %s %%}%s{%% elif %s %%}%s{%% endif %%}" % (n, self.body(d - 1), m, self.body(d - 1)),
+            lambda: "{%% for %s in %s %%}%s{%% endfor %%}" % (n, r.choice(["[1, 2]", "xs", "[]", "(%s, 3)" % m]), self.body(d - 1)),
+            lambda: "{%% for %s in xs if %s %%}%s{%% else %%}%s{%% endfor %%}" % (n, r.choice([n, m, "n"]), self.body(d - 1), self.body(d - 1)),
+            lambda: "{%% for %s, %s in [(1, 2), (3, 4)] %%}%s{{ loop.index }}%s{%% endfor %%}" % (n, m, self.body(d - 1), self.show()),
+            lambda: "{%% for %s in xs %%}%s{%% if loop.first %%}%s{%% endif %%}%s{%% endfor %%}" % (n, self.show(), self.body(d - 1), self.show()),
+            lambda: "{%% for q in [1, [2]] recursive %%}{{ loop(q) if q is iterable else q }}%s{%% endfor %%}" % self.body(d - 1),
+            lambda: "{%% macro %s(p%s) %%}%s{%% endmacro %%}{{ %s(%s) }}" % (n, r.choice(["", "=1", ", %s=%s" % (m, m), ", %s=%s" % (m, self.value())]), self.body(d - 1), n, r.choice(["", "1", self.value()])),
+            lambda: "{%% macro mm() %%}%s{%% endmacro %%}%s{{ mm() }}" % (self.body(d - 1), self.body(d - 1)),
+            lambda: "{%% macro cc() %%}[{{ caller() }}]%s{%% endmacro %%}{%% call cc() %%}%s{%% endcall %%}" % (self.show(), self.body(d - 1)),
+            lambda: "{%% with %s = %s, %s = %s %%}%s{%% endwith %%}" % (n, self.value(), m, self.value(), self.body(d - 1)) if n != m else "{%% with %s = %s %%}%s{%% endwith %%}" % (n, self.value(), self.body(d - 1)),
+            lambda: "{%% set %s %%}%s{%% endset %%}" % (n, self.body(d - 1)),
+            lambda: "{%% filter upper %%}%s{%% endfilter %%}" % self.body(d - 1),
+            lambda: "{%% generation %%}%s{%% endgeneration %%}" % self.body(d - 1),
+            lambda: "{%% set %s, %s = %s, %s %%}" % (n, m, self.value(), self.value()),
+            lambda: "{%% set ns = namespace(v=%s) %%}%s{%% set ns.v = %s %%}{{ ns.v }}" % (self.value(), self.body(d - 1), self.value()),
+            lambda: "{%% for %s in xs %%}%s{%% if %s %%}{%% break %%}{%% endif %%}%s{%% endfor %%}" % (n, self.body(d - 1), m, self.show()),
+            self.block,
+        ])() + (self.show() if r.random() < 0.3 else "")
+
+    def block(self):
+        self.blocks += 1
+        return "{%% block k%d %%}%s{%% endblock %%}" % (self.blocks, self.body(1))
+
+
+def make_scopes(r):
+    args = {k: v for k, v in {"a": 7, "b": "B", "n": 0, "d": [1]}.items() if r.random() < 0.5}
+    args.update(xs=[[], [1], [0, 1, 2]][r.randint(0, 2)], flag=r.random() < 0.5)
+    return Scopes(r).body(3), args
+
+
 def make(seed, k):
     r = random.Random("%d/%d" % (seed, k))
+    if k % 4 == 3:
+        return make_scopes(r)
     maker = Maker(r)
     # Most are small: an error anywhere hides the rest.
     template = maker.text() + (maker.body(r.choice([1, 2, 2, 3])) if r.random() < 0.3 else maker.statement(r.choice([0, 1, 1, 2])))
