@@ -27,8 +27,9 @@
  *   `<think>…</think>` at the beginning of an assistant's content is split off into it.
  * - The role `developer` becomes `system`, unless the template knows it.
  * - Tool-call ids become nine letters and digits for templates that insist on them (Mistral's).
- * - `tools` is None when there are none, or with `tool_choice` "none". Members of
- *   `chat_template_kwargs` are variables; they can't replace messages, tools and documents.
+ * - `tools` is None when there are none, or with `tool_choice` "none"; an empty list for a template
+ *   that walks it all the same. Members of `chat_template_kwargs` are variables; they can't replace
+ *   messages, tools and documents.
  * - bos_token, eos_token and their kin come from the tokenizer.
  *
  * ## Control tokens

@@ -28,21 +28,29 @@ struct ech_chat {
     bool string_arguments; /* works with arguments as strings, not as objects */
     bool short_ids;        /* wants tool-call ids of nine letters and digits */
     bool knows_developer;
+    bool lists_tools; /* walks `tools` even when there are none: [] does, None doesn't */
 };
 
 /* ---- what the template is like ---- */
 
-/* Whether a conversation with a tool call comes out with its arguments as JSON. */
-static bool probe_arguments(const ech_template *const t, const char *const arguments)
+/* Small limits: opening a template must not take long, whatever it is. */
+static ech_template_options probe_options(void)
 {
-    char args[1200];
-    ech_rendered r = { 0 };
     ech_template_options opts;
     ech_template_options_default(&opts);
     opts.max_steps = 200000;
     opts.max_memory = (size_t)16 << 20;
     opts.max_output = (size_t)1 << 20;
     opts.now = "2026-01-02T03:04:05";
+    return opts;
+}
+
+/* Whether a conversation with a tool call comes out with its arguments as JSON. */
+static bool probe_arguments(const ech_template *const t, const char *const arguments)
+{
+    char args[1200];
+    ech_rendered r = { 0 };
+    const ech_template_options opts = probe_options();
     const int n = snprintf(
         args, sizeof args,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
@@ -57,6 +65,22 @@ static bool probe_arguments(const ech_template *const t, const char *const argum
     if (ech_template_render(t, args, (size_t)n, &opts, &r, NULL) != ECH_OK) return false;
     const bool ok = strstr(r.text, "argprobe") != NULL && strstr(r.text, "'argprobe'") == NULL &&
                     strstr(r.text, "\\\"argprobe") == NULL;
+    ech_rendered_release(&r);
+    return ok;
+}
+
+/* Whether a plain question renders with this for `tools`. */
+static bool probe_tools(const ech_template *const t, const char *const tools)
+{
+    char args[300];
+    ech_rendered r = { 0 };
+    const ech_template_options opts = probe_options();
+    const int n = snprintf(
+        args, sizeof args,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":%s,\"documents\":null,"
+        "\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}",
+        tools);
+    const bool ok = ech_template_render(t, args, (size_t)n, &opts, &r, NULL) == ECH_OK;
     ech_rendered_release(&r);
     return ok;
 }
@@ -114,6 +138,7 @@ ech_status ech_chat_open(ech_chat **const ret_chat, const char *const source, co
                           probe_arguments(c->t, "\"{\\\"argprobe\\\": 1}\"");
     c->short_ids = ech_template_has_text(c->t, "length 9");
     c->knows_developer = ech_template_has_text(c->t, "developer");
+    c->lists_tools = !probe_tools(c->t, "null") && probe_tools(c->t, "[]");
     *ret_chat = c;
     return ECH_OK;
 }
@@ -360,15 +385,19 @@ static ech_status order_messages(ech_tvm *const vm, const ech_chat *const c)
 
 /* ---- the other arguments ---- */
 
-static ech_status order_tools(ech_tvm *const vm)
+static ech_status order_tools(ech_tvm *const vm, const ech_chat *const c)
 {
     const ech_tval *const tools = get(vm->args, "tools"), *const choice =
                                                               get(vm->args, "tool_choice");
     const bool none =
         choice != NULL && choice->kind == ECH_T_STR && ech_tstr_is(choice->as.str, "none");
     if (tools != NULL && tools->kind != ECH_T_LIST) return refuse(vm, "tools: must be a list");
-    if (tools == NULL || none || tools->as.seq->n == 0)
-        ECH_TRY(put(vm, vm->args, "tools", ech_tv_none()));
+    if (tools == NULL || none || tools->as.seq->n == 0) {
+        ech_tseq *empty;
+        ECH_TRY(ech_tseq_new(vm, 0, &empty));
+        const ech_tval nothing = c->lists_tools ? ech_tv_seq(ECH_T_LIST, empty) : ech_tv_none();
+        ECH_TRY(put(vm, vm->args, "tools", nothing));
+    }
     if (get(vm->args, "documents") == NULL) ECH_TRY(put(vm, vm->args, "documents", ech_tv_none()));
     return ECH_OK;
 }
@@ -470,7 +499,7 @@ static ech_status prepare(ech_tvm *const vm, void *const ctx)
     const ech_tval *const go_on = get(vm->args, "continue_final_message");
     w->continues = go_on != NULL && ech_tv_truth(*go_on);
     ECH_TRY(order_messages(vm, w->chat));
-    ECH_TRY(order_tools(vm));
+    ECH_TRY(order_tools(vm, w->chat));
     ECH_TRY(add_kwargs(vm));
     ECH_TRY(add_tokens(vm, w->chat->tok));
     if (get(vm->args, "add_generation_prompt") == NULL)

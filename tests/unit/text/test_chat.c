@@ -191,6 +191,14 @@ static void other_arguments_are_put_in_order(void **state)
            "TrueNoneNoneFalse1");
 }
 
+static void tools_are_a_list_for_those_who_walk_it(void **state)
+{
+    (void)state;
+    static const char walks[] = "{% for t in tools %}{{ t }}{% endfor %}{{ messages[0].content }}";
+    expect(walks, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", "q");
+    expect(walks, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[1]}", "1q");
+}
+
 static void the_last_message_can_be_continued(void **state)
 {
     (void)state;
@@ -376,6 +384,7 @@ int main(const int argc, char **const argv)
         cmocka_unit_test(calls_are_put_in_order),
         cmocka_unit_test(reasoning_is_put_in_order),
         cmocka_unit_test(other_arguments_are_put_in_order),
+        cmocka_unit_test(tools_are_a_list_for_those_who_walk_it),
         cmocka_unit_test(the_last_message_can_be_continued),
         cmocka_unit_test(bad_requests_are_refused_by_place),
         cmocka_unit_test(users_never_write_control_tokens),

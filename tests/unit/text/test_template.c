@@ -6,6 +6,7 @@
  */
 #include "tests/unit/test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -421,6 +422,44 @@ static void every_byte_knows_who_wrote_it(void **state)
     }
 }
 
+/* ---- threads ---- */
+
+static const char SHARED[] =
+    "{% macro m(x) %}{{ x | upper }}{% endmacro %}{% for c in 'äöü' ~ s %}{{ m(c) }}{{ "
+    "'Grüße'[loop.index0 % 5] }}"
+    "{% endfor %}{{ ['b', 'a'] | sort }}{{ 'x' * 3 }}{{ t | length }}{{ {'k': 'é'} | tojson }}";
+
+static void *render_often(void *const arg)
+{
+    const ech_template *const t = arg;
+    for (int i = 0; i < 50; i++) {
+        ech_rendered r = { 0 };
+        const ech_status rc = ech_template_render(t, ARGS, sizeof ARGS - 1, NULL, &r, NULL);
+        const bool same =
+            rc == ECH_OK && strcmp(r.text, "ÄGÖrÜüAß eBG r üCß['a', 'b']xxx5{\"k\": \"é\"}") == 0;
+        ech_rendered_release(&r);
+        if (!same) return (void *)1;
+    }
+    return NULL;
+}
+
+static void threads_share_a_template(void **state)
+{
+    (void)state;
+    ech_template *t = NULL;
+    pthread_t threads[4];
+    assert_int_equal(ech_template_compile(SHARED, sizeof SHARED - 1, &t, NULL), ECH_OK);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, render_often, t), 0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        void *failed = NULL;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    ech_template_destroy(&t);
+}
+
 static ech_status limited(const char *const source, const ech_template_options *const opts,
                           ech_error *const err)
 {
@@ -633,6 +672,7 @@ int main(void)
         cmocka_unit_test(generators_run_once_and_late),
         cmocka_unit_test(errors_have_a_kind_and_a_place),
         cmocka_unit_test(every_byte_knows_who_wrote_it),
+        cmocka_unit_test(threads_share_a_template),
         cmocka_unit_test(limits_stop_what_never_ends),
         cmocka_unit_test(limits_can_be_set),
         cmocka_unit_test(sources_are_bounded),
