@@ -219,7 +219,8 @@ ECH_API bool ech_task_poll(ech_task *task, uint32_t where);
 /**
  * A host function: runs in a sub child, or in a chip child that has no platform. A failure is a
  * code and a text in *err (never NULL here); the run's error names the child, the code and the
- * text. It must not keep pointers beyond its return.
+ * text. It must not keep pointers beyond its return. Standard input and output are /dev/null there.
+ * One that takes longer than ECHELON_STALL_LIMIT has to call ech_task_poll() meanwhile.
  */
 typedef ech_status (*ech_host_fn)(ech_task *task, ech_error *err);
 
@@ -649,7 +650,8 @@ typedef struct ech_worker_counters {
     ech_ring_counters heap[ECH_RINGS], task_window[ECH_RINGS], dep_pool[ECH_RINGS];
     uint64_t runs, runs_failed, tasks, tasks_failed, tasks_skipped, tasks_accepted, edges;
     uint64_t gates, groups, children_lost, children_replaced, wakes;
-    uint64_t reserved_warnings; /* a child was kept idle for a group for 5 s while it had tasks */
+    uint64_t warnings; /* lines logged: a run that waits with nothing running for 5 s, a child that a
+                        * group kept idle for 5 s while it had tasks */
     uint32_t runs_in_flight, ready, in_flight, callables, regions, buffers;
     uint64_t region_bytes, reserve_used, reserve_bytes;
 } ech_worker_counters;

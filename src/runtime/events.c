@@ -131,9 +131,6 @@ static void stalled(ech_worker *const w, ech_endpoint *const ep, const int64_t i
     ech_endpoint_poison(ep, &why, true);
 }
 
-/* One line when a child has been at one place for long, so that an operator knows where. */
-#define STALL_LINE_NS (INT64_C(5) * ECH_NS_PER_S)
-
 static void check_stall(ech_worker *const w, ech_endpoint *const ep, const int64_t now)
 {
     if (!ech_endpoint_busy(ep) || ep->distrusted || w->state != ECH_WORKER_READY) return;
@@ -148,7 +145,7 @@ static void check_stall(ech_worker *const w, ech_endpoint *const ep, const int64
     const int64_t idle = now - ep->seen_ns;
     if ((double)idle / 1e9 >= w->stall_limit_s) {
         stalled(w, ep, idle);
-    } else if (idle >= STALL_LINE_NS && !ep->stall_logged) {
+    } else if (idle >= w->warn_ns && !ep->stall_logged) {
         ep->stall_logged = true;
         const ech_in_flight *const fl = &ep->in_flight[ep->tail % ECH_FRAMES];
         const ech_slot *const s = ech_graph_slot(&w->graph, fl->id.slot);
@@ -156,6 +153,56 @@ static void check_stall(ech_worker *const w, ech_endpoint *const ep, const int64
                 "%s: run %llu waits for child %u: task %u '%s' has been at step %u for %.0f s",
                 w->name, (unsigned long long)fl->id.run_id, ep->child, s->serial, s->label,
                 ech_load_relaxed(&ep->mail->where), (double)idle / 1e9);
+    }
+}
+
+/* A producer that the slot still waits for; NULL when there is none. */
+static const ech_slot *missing(const ech_worker *const w, const ech_slot *const s)
+{
+    const ech_graph_ring *const r = &w->graph.rings[s->ring];
+    for (uint64_t i = s->dep_lo; i < s->dep_hi; i++) {
+        const ech_slot *const p = ech_graph_slot(&w->graph, r->deps[i % r->dep_cap].producer);
+        if (p->state < ECH_SLOT_COMPLETED) return p;
+    }
+    return NULL;
+}
+
+/* Names the oldest task of the run that can't start, and what it misses. */
+static void log_blocked(const ech_worker *const w, const ech_run *const run, const int64_t idle)
+{
+    for (uint32_t k = 0; k < ECH_RINGS; k++) {
+        const ech_graph_ring *const r = &w->graph.rings[k];
+        for (uint64_t i = r->tail; i < r->head; i++) {
+            const ech_slot *const s = &r->slots[i & (r->window - 1)];
+            const ech_slot *const p = missing(w, s);
+            if (s->run_id != run->id || s->state != ECH_SLOT_PENDING || p == NULL) continue;
+            ech_log(ECH_LOG_WARN,
+                    "%s: run %llu has waited for %.0f s with nothing running: task %u '%s' misses "
+                    "%s %u "
+                    "'%s' (%s)",
+                    w->name, (unsigned long long)run->id, (double)idle / 1e9, s->serial, s->label,
+                    p->kind == ECH_SLOT_GATE ? "gate" : "task", p->serial, p->label,
+                    ech_slot_state_name(p->state));
+            return;
+        }
+    }
+}
+
+/* A run that waits and has nothing in flight hangs on a gate, or on a callback that computes. */
+static void check_quiet(ech_worker *const w, const int64_t now)
+{
+    const ech_run *const run = w->runs.active;
+    bool busy = run == NULL || run->open == 0 || w->graph.progress != w->quiet_progress;
+    for (uint32_t c = 0; c < w->n_children && !busy; c++)
+        busy = ech_endpoint_busy(&w->endpoints[c]) > 0;
+    if (busy || w->quiet_ns == 0) {
+        w->quiet_progress = w->graph.progress;
+        w->quiet_ns = busy ? 0 : now;
+        w->quiet_logged = false;
+    } else if (now - w->quiet_ns >= w->warn_ns && !w->quiet_logged) {
+        w->quiet_logged = true;
+        w->count.warnings++;
+        log_blocked(w, run, now - w->quiet_ns);
     }
 }
 
@@ -195,6 +242,7 @@ bool ech_events_check(ech_worker *const w, const int64_t now_ns)
     obey_parent(w);
     for (uint32_t c = 0; c < w->n_children; c++)
         check_stall(w, &w->endpoints[c], now_ns);
+    check_quiet(w, now_ns);
     if (w->zygote_pid <= 0 || w->zygote_lost || w->zygote_quit) return false;
     if (!ech_os_child_status(w->zygote_pid, false, &status)) return false;
     zygote_gone(w, status);

@@ -104,14 +104,17 @@ struct ech_worker {
     int64_t checked_ns;        /* when liveness was last looked at */
     pthread_t sched_thread;
     bool sched_started, sched_stop;
-    uint32_t park;            /* futex of the scheduler's own thread */
-    bool sched_parked;        /* for long: has to be woken */
-    uint32_t kicks;           /* changes when spinning waiters have to look */
-    uint32_t waiters;         /* threads inside ech_run_wait() */
-    uint64_t my_task_run;     /* the parent's run whose task runs here; 0: none */
-    ech_mailbox *my_mail;     /* in a child process that is this worker: its own mailbox */
-    uint32_t next_sub;        /* where the search for an idle sub starts */
-    int64_t reserved_warn_ns; /* how long a single may wait for a group before a line is logged */
+    uint32_t park;           /* futex of the scheduler's own thread */
+    bool sched_parked;       /* for long: has to be woken */
+    uint32_t kicks;          /* changes when spinning waiters have to look */
+    uint32_t waiters;        /* threads inside ech_run_wait() */
+    uint64_t my_task_run;    /* the parent's run whose task runs here; 0: none */
+    ech_mailbox *my_mail;    /* in a child process that is this worker: its own mailbox */
+    uint32_t next_sub;       /* where the search for an idle sub starts */
+    uint64_t quiet_progress; /* of the graph, when nothing ran and it was looked at last */
+    int64_t quiet_ns;        /* since when a run has waited with nothing in flight; 0: not so */
+    bool quiet_logged;
+    int64_t warn_ns; /* how long something may hang before a line is logged: 5 s */
 
     /* counters.c */
     struct {

@@ -209,7 +209,7 @@ static void warn_reserved(ech_worker *const w, ech_endpoint *const ep, const boo
     }
     const int64_t now = ech_now_ns();
     if (ep->reserved_ns == 0) ep->reserved_ns = now;
-    if (ep->reserved_warned || now - ep->reserved_ns < w->reserved_warn_ns) return;
+    if (ep->reserved_warned || now - ep->reserved_ns < w->warn_ns) return;
     ep->reserved_warned = true;
     w->count.warnings++;
     ech_log(ECH_LOG_WARN,

@@ -118,7 +118,7 @@ static ech_status fill(ech_worker *const w, const ech_worker_options *const o, e
     w->close_timeout_s = o->close_timeout_s;
     w->spin_ns = o->spin_us * ECH_NS_PER_US;
     w->runs.depth = o->run_depth;
-    w->reserved_warn_ns = 5 * ECH_NS_PER_S;
+    w->warn_ns = 5 * ECH_NS_PER_S;
     w->zygote_socket = -1;
     ECH_TRY(ech_settings_rings(&o->rings, NULL, &w->sizes, err));
     ECH_TRY(ech_settings_stall(o->stall_limit_s, &w->stall_limit_s, err));
@@ -337,7 +337,7 @@ static void snapshot(const ech_worker *const w, ech_worker_counters *const c)
     c->children_lost = w->count.lost;
     c->children_replaced = w->count.replaced;
     c->wakes = w->count.wakes;
-    c->reserved_warnings = w->count.warnings;
+    c->warnings = w->count.warnings;
     c->runs_in_flight = (w->runs.active != NULL) + (w->runs.prepared != NULL);
     c->ready = w->runs.active != NULL ? w->runs.active->n_ready : 0;
     for (uint32_t i = 0; i < w->n_children; i++)

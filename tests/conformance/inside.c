@@ -601,7 +601,7 @@ static void case_69(void)
     scene s;
     ech_error err;
     open_scene(&s, 2, 0, NULL);
-    s.c.w->reserved_warn_ns = 20 * 1000000;
+    s.c.w->warn_ns = 20 * 1000000;
     for (uint64_t episode = 1; episode <= 2; episode++) {
         ech_run *run = NULL;
         s.c.board->flags[1] = 0;

@@ -406,6 +406,36 @@ static void a_stalled_child_is_killed_and_reported(void **state)
     OK(ech_worker_close(&w, &err));
 }
 
+static ech_gate gate;
+
+static ech_status behind_a_gate(ech_orch *o, void *arg, ech_error *e)
+{
+    const ech_status rc = ech_gate_create(o, &gate, e);
+    if (rc != ECH_OK) return rc;
+    ech_args_clear(&args);
+    ech_args_add_gate(&args, gate);
+    ech_args_add_scalar(&args, *(uint64_t *)arg);
+    return ech_submit_next_level(o, &c_sleepy, &args, NULL, 0, e);
+}
+
+static void a_run_that_hangs_is_logged_once(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 0);
+    uint64_t ms = 1;
+    ech_run *run;
+    ech_worker_counters c;
+    w->warn_ns = 100 * ECH_NS_PER_MS;
+    OK(ech_worker_submit(w, behind_a_gate, &ms, &run, &err));
+    assert_int_equal(ech_run_wait(run, 1.5, &err), ECH_ETIMEOUT);
+    ech_worker_snapshot(w, &c);
+    assert_int_equal(c.warnings, 1);
+    ech_gate_open(w, gate);
+    OK(ech_run_wait(run, ECH_FOREVER, &err));
+    ech_run_release(&run);
+    OK(ech_worker_close(&w, &err));
+}
+
 /* ---- Two levels --------------------------------------------------------------------------------
  */
 
@@ -516,6 +546,7 @@ int main(void)
         cmocka_unit_test(an_idle_tree_uses_no_time),
         cmocka_unit_test(traces_and_dumps_are_written),
         cmocka_unit_test(a_stalled_child_is_killed_and_reported),
+        cmocka_unit_test(a_run_that_hangs_is_logged_once),
         cmocka_unit_test(a_lost_worker_is_replaced_with_its_subtree),
         cmocka_unit_test(registrations_come_between_runs),
         cmocka_unit_test(a_dead_zygote_leaves_a_worker_that_closes),
