@@ -304,7 +304,8 @@ typedef struct subsets {
 static uint64_t hash_subset(const void *const owner, const uint32_t idx)
 {
     const subsets *const s = owner;
-    return ech_hash_words(7, s->members + s->first[idx], s->first[idx + 1] - s->first[idx]);
+    const uint32_t n = s->first[idx + 1] - s->first[idx];
+    return n == 0 ? 7 : ech_hash_words(7, s->members + s->first[idx], n);
 }
 
 /* Appends the closure of state to members; *accepting when it reaches the final state 0. */

@@ -54,8 +54,8 @@ static const char *const WORDS[] = {
     "x=1;",
     "https://example.com/a?b=c",
     "--",
-    "Stra\xC3\x9F"
-    "e",
+    ("Stra\xC3\x9F"
+     "e"),
     "\\t",
     "don't",
     "100%",
