@@ -742,7 +742,7 @@ static void *release_87(void *const arg)
     conf_set_flag(&s->c, 3);
     CHECK(conf_ended(&s->c, 3));
     conf_pause_ms(100);
-    const double now = conf_now();
+    double now = conf_now();
     __atomic_store(&s->t, &now, __ATOMIC_SEQ_CST);
     conf_set_flag(&s->c, 1);
     conf_set_flag(&s->c, 2);
