@@ -196,7 +196,7 @@ ech_status ech_pool_create(ech_pool **const ret_pool, const ech_pool_options *co
         ech_pool_destroy(&p);
         return rc;
     }
-    if (p->is_pinned) pin(o->cpus[0]);
+    if (p->is_pinned && o->cpus != NULL) pin(o->cpus[0]);
     *ret_pool = p;
     return ECH_OK;
 }

@@ -131,7 +131,7 @@ ech_status ech_sample_bind(const void *const program, const ech_exec_args *const
                            ech_sample_args *const ret, ech_error *const err)
 {
     const ech_sample_header *const h = program;
-    uint64_t n[ECH_SAMPLE_T_COUNT];
+    uint64_t n[ECH_SAMPLE_T_COUNT] = { 0 };
     ECH_TRY(measure_all(h, task, n, err));
     const uint64_t rows = task->scalars[ECH_SAMPLE_S_N_ROWS];
     const uint64_t stride = task->scalars[ECH_SAMPLE_S_OUT_STRIDE];

@@ -44,6 +44,7 @@ static inline float whole_block_max(const float *const x, i32x4 *const nan)
         memcpy(v, x + i, sizeof v);
         m[0] = vmax(v[0], m[0]);
         m[1] = vmax(v[1], m[1]);
+        /* NOLINTNEXTLINE(misc-redundant-expression): what isn't equal to itself is NaN. */
         *nan |= (v[0] != v[0]) | (v[1] != v[1]);
     }
     return fold_max(vmax(m[0], m[1]));

@@ -80,9 +80,10 @@ static int compare_ns(const void *const a, const void *const b)
 static void keep(number *const out, int64_t *const ns, const size_t n, const double per)
 {
     qsort(ns, n, sizeof *ns, compare_ns);
-    out->p50 = (double)ns[n / 2] / per;
-    out->p99 = (double)ns[n * 99 / 100] / per;
-    out->p999 = (double)ns[n * 999 / 1000] / per;
+    const size_t at50 = n / 2, at99 = n * 99 / 100, at999 = n * 999 / 1000;
+    out->p50 = (double)ns[at50] / per;
+    out->p99 = (double)ns[at99] / per;
+    out->p999 = (double)ns[at999] / per;
 }
 
 /* Least squares y = a + b x, weighted by 1 / x² so that every size counts alike. */

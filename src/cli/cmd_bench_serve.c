@@ -356,7 +356,12 @@ static json_t *sum_up(const load *const l, const double seconds)
     static const char *const NAMES[] = { "ttft", "tpot", "itl", "e2el" };
     series s[4] = { 0 };
     json_t *const out = json_object();
-    if (!series_alloc(s, l) || out == NULL) return out;
+    if (!series_alloc(s, l) || out == NULL) {
+        for (size_t k = 0; k < 4; k++) {
+            free(s[k].v);
+        }
+        return out;
+    }
     int64_t completed = 0, good = 0, prompt = 0, completion = 0;
     for (int64_t i = 0; i < n_prompts; i++) {
         const record *const r = &l->records[i];
@@ -492,30 +497,38 @@ static int report(const load *const l)
     return failed > 0 ? ECH_EXIT_FAILED : rc;
 }
 
+static void load_fini(load *const l)
+{
+    for (int64_t i = 0; i < n_prompts && l->records != NULL; i++) {
+        free(l->records[i].gaps_ms);
+    }
+    for (size_t i = 0; i < l->n_lines; i++) {
+        free(l->lines[i]);
+    }
+    free(l->lines);
+    free(l->records);
+    free(l->arrive_ns);
+}
+
 static int run(const int argc, char **const argv)
 {
     if (argc > 0) return ech_usage_error("bench serve takes no '%s'", argv[0]);
     load l = { .records = calloc((size_t)n_prompts, sizeof(record)),
                .arrive_ns = calloc((size_t)n_prompts, sizeof(int64_t)) };
     ech_error err;
-    if (l.records == NULL || l.arrive_ns == NULL)
-        return ech_usage_error("there is no memory for %lld requests", (long long)n_prompts);
-    if (ech_url_parse(url_text, &l.url, &err) != ECH_OK) return ech_report(&err);
-    int rc = read_lines(&l);
+    int rc = ECH_EXIT_OK;
+    if (l.records == NULL || l.arrive_ns == NULL) {
+        rc = ech_usage_error("there is no memory for %lld requests", (long long)n_prompts);
+    } else if (ech_url_parse(url_text, &l.url, &err) != ECH_OK) {
+        rc = ech_report(&err);
+    }
+    if (rc == ECH_EXIT_OK) rc = read_lines(&l);
     if (rc == ECH_EXIT_OK) {
         plan_arrivals(&l);
         rc = run_load(&l);
     }
     if (rc == ECH_EXIT_OK) rc = report(&l);
-    for (int64_t i = 0; i < n_prompts; i++) {
-        free(l.records[i].gaps_ms);
-    }
-    for (size_t i = 0; i < l.n_lines; i++) {
-        free(l.lines[i]);
-    }
-    free(l.lines);
-    free(l.records);
-    free(l.arrive_ns);
+    load_fini(&l);
     return rc;
 }
 

@@ -163,7 +163,7 @@ static void *drain_main(void *const server)
 /* Waits for signals until the server is empty. */
 static void serve_until_told(ech_server *const server, const sigset_t *const signals)
 {
-    pthread_t drain;
+    pthread_t drain = 0;
     bool draining = false;
     for (;;) {
         int sig;
@@ -173,7 +173,7 @@ static void serve_until_told(ech_server *const server, const sigset_t *const sig
             if (ech_server_reload(server, &err) != ECH_OK)
                 ech_log(ECH_LOG_ERROR, "%s; the old keys stay", err.text);
         } else if (sig == SIGUSR1) {
-            break;
+            if (draining) break; /* from somebody else it means nothing */
         } else if (!draining) {
             draining = pthread_create(&drain, NULL, drain_main, server) == 0;
             if (!draining) return;

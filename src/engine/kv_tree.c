@@ -34,7 +34,7 @@ static ech_status grow_salts(ech_kv *kv, uint32_t *ret_salt)
         *ret_salt = i;
         return ECH_OK;
     }
-    const uint32_t cap = kv->cap_salts * 2;
+    const uint32_t cap = kv->cap_salts > 0 ? kv->cap_salts * 2 : 1;
     ech_kv_salt *const grown = realloc(kv->salts, cap * sizeof *grown);
     if (grown == NULL) return ECH_ENOMEM;
     memset(grown + kv->cap_salts, 0, (cap - kv->cap_salts) * sizeof *grown);

@@ -222,7 +222,7 @@ static ech_status open_worker(ech_engine *e, ech_cpu_options *cpu, ech_error *er
 static ech_status plan_arena(const sizes *s, uint32_t n_threads, uint64_t *ret_bytes,
                              ech_error *err)
 {
-    void *sample;
+    void *sample = NULL;
     size_t len;
     ECH_TRY(
         ech_sample_program(s->shape.vocab, s->shape.max_seq_len, n_threads, &sample, &len, err));

@@ -168,9 +168,9 @@ void ech_os_random(void *const out, const size_t n)
 {
     if (getrandom(out, n, 0) == (ssize_t)n) return;
     /* Only before the kernel's pool is up: uniqueness is what matters here, not secrecy. */
-    const int64_t mix[2] = { ech_now_ns(), getpid() };
+    const uint64_t mix = (uint64_t)ech_now_ns() * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)getpid();
     for (size_t i = 0; i < n; i++)
-        ((unsigned char *)out)[i] = ((const unsigned char *)mix)[i % 16];
+        ((unsigned char *)out)[i] = (unsigned char)(mix >> 8 * (i % 8));
 }
 
 #if defined(ECH_SANITIZE)
