@@ -32,6 +32,7 @@ static void add_region(ech_worker *const w, const char *const name, void *const 
     e->ptr = (uint64_t)(uintptr_t)ptr;
     e->bytes = bytes;
     e->writable = writable;
+    e->huge = false;
     e->only_child = only_child;
     (void)snprintf(e->name, sizeof e->name, "%s", name);
     w->region_bytes += bytes;
@@ -214,6 +215,14 @@ void ech_memory_protect(const ech_worker *const w, const uint32_t child)
     }
 }
 
+void ech_memory_populate(const ech_worker *const w, const int64_t deadline_ns)
+{
+    for (uint32_t i = 0; i < w->n_regions; i++) {
+        const ech_region_entry *const e = &w->shared->regions[i];
+        if (e->huge) ech_os_populate_resident((void *)(uintptr_t)e->ptr, e->bytes, deadline_ns);
+    }
+}
+
 /* ---- Public calls ------------------------------------------------------------------------------
  */
 
@@ -247,6 +256,7 @@ static ech_status region_create(ech_worker *const w, const char *const name, con
     if (rc == ECH_OK) rc = map_noted(w, name, bytes, huge, &ptr, err);
     if (rc == ECH_OK) {
         add_region(w, name, ptr, bytes, true, only_child);
+        w->shared->regions[w->n_regions - 1].huge = huge;
         fill_region(w, ret);
     }
     pthread_mutex_unlock(&w->lock);

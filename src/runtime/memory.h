@@ -31,6 +31,11 @@ ech_status ech_memory_resolve(const ech_worker *w, const ech_tensor *t, const ch
 /* Makes the chip-local regions of other children read-only in this one. */
 void ech_memory_protect(const ech_worker *w, uint32_t child);
 /*
+ * Enters what is filled of the huge regions into this process's page tables: a replaced child's
+ * first task then runs at its usual speed.
+ */
+void ech_memory_populate(const ech_worker *w, int64_t deadline_ns);
+/*
  * A region that only `child` may write: chip-local memory. Others have it read-only, and its
  * tensors are refused for their tasks.
  */

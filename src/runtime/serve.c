@@ -356,9 +356,14 @@ static ech_status open_inner(ech_serve *const s, const uint32_t generation, ech_
     return ech_worker_init(in, err);
 }
 
+/* What a replacement may spend on page tables; it is to be ready within 50 ms. */
+#define POPULATE_NS (30 * ECH_NS_PER_MS)
+
+/* generation: how many processes this child has had before. */
 static ech_status open_child(ech_serve *const s, const uint32_t generation, ech_error *const err)
 {
     ech_memory_protect(s->worker, s->child);
+    if (generation > 0) ech_memory_populate(s->worker, ech_now_ns() + POPULATE_NS);
     if (s->inner != NULL) ECH_TRY(open_inner(s, generation, err));
     if (ops_of(s) != NULL) ECH_TRY(open_chip(s, generation, err));
     s->own_control = ops_of(s) == NULL;
@@ -418,7 +423,7 @@ void ech_serve_child(ech_worker *const w, const uint32_t child, const uint32_t g
                       .zygote = zygote };
     s->task.serve = s;
     if (!ech_mailbox_valid(s->mail, child)) ech_os_exit(1, false);
-    const ech_status rc = open_child(s, generation, &e);
+    const ech_status rc = open_child(s, generation - 1, &e); /* processes are counted from 1 */
     ech_point_at(ECH_POINT_CHILD_OPENED, child);
     if (rc == ECH_OK) {
         announce(s, ECH_MAIL_INIT_READY, ECH_OK, NULL);

@@ -35,7 +35,7 @@ typedef struct ech_proc {
 /* W: worker, before init. */
 typedef struct ech_region_entry {
     uint64_t ptr, bytes; /* bytes 0: no region */
-    uint32_t writable;
+    uint16_t writable, huge;
     int32_t only_child; /* chip-local: the one child that may use it; -1: host-shared */
     char name[ECH_NAME_BYTES];
 } ech_region_entry;

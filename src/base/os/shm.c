@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/os/fault.h"
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ  22
-#define MADV_POPULATE_WRITE 23
+#define MADV_POPULATE_READ 22
 #endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -133,10 +133,14 @@ uint64_t ech_os_collapse(void *const ptr, const uint64_t bytes)
     return done;
 }
 
-void ech_os_populate(void *const ptr, const uint64_t bytes, const bool writable)
+void ech_os_populate_resident(void *const ptr, const uint64_t bytes, const int64_t deadline_ns)
 {
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    char *const start = (char *)ptr - (uintptr_t)ptr % page;
-    const uint64_t len = page_round((uint64_t)((char *)ptr - start) + bytes);
-    (void)madvise(start, len, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    char *const base = ptr;
+    for (uint64_t at = 0; at < bytes && ech_now_ns() < deadline_ns; at += ECH_HUGE_PAGE) {
+        unsigned char resident = 0;
+        const uint64_t len = bytes - at < ECH_HUGE_PAGE ? page_round(bytes - at) : ECH_HUGE_PAGE;
+        /* The first page speaks for its 2 MiB: regions are filled from their start. */
+        if (mincore(base + at, 1, &resident) == 0 && (resident & 1))
+            (void)madvise(base + at, len, MADV_POPULATE_READ);
+    }
 }

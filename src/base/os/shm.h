@@ -22,7 +22,10 @@ ech_status ech_os_file_map(const char *path, void **ret_ptr, uint64_t *ret_bytes
 ech_status ech_os_unmap(void *ptr, uint64_t bytes, ech_error *err);
 /* Makes populated pages huge; returns the bytes for which that worked. */
 uint64_t ech_os_collapse(void *ptr, uint64_t bytes);
-/* Enters the pages into this process's tables, so that no first touch is paid for later. */
-void ech_os_populate(void *ptr, uint64_t bytes, bool writable);
+/*
+ * Enters what is resident of a 2 MiB-aligned mapping into this process's page tables, so that its
+ * first touch costs no fault; holes stay holes. Stops at the deadline (monotonic).
+ */
+void ech_os_populate_resident(void *ptr, uint64_t bytes, int64_t deadline_ns);
 
 #endif
