@@ -23,7 +23,7 @@ static ech_status copy_path(const char *const path, char *const ret, ech_error *
     }
     if (!ech_path_exists(path))
         return ech_fail(err, ECH_ENOTFOUND, "opening %s: no such file or folder", path);
-    (void)strcpy(ret, path);
+    memcpy(ret, path, strlen(path) + 1);
     return ECH_OK;
 }
 

@@ -332,7 +332,7 @@ static ech_status read_file(ech_gguf *const g, ech_weights *const ws, const char
     const uint32_t first = ws->n;
     uint64_t n_tensors = 0;
     uint64_t n_pairs = 0;
-    uint64_t alignment = 0;
+    uint64_t alignment = ALIGNMENT;
     ECH_TRY(ech_weights_open_file(ws, path, &c.file, err));
     c.size = ws->files[c.file].size;
     ECH_TRY(get_counts(&c, &n_tensors, &n_pairs));

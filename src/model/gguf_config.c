@@ -121,6 +121,7 @@ static ech_status get_sizes(keys *const k, ech_config *const c)
     c->n_kv_heads = c->n_heads;
     ECH_TRY(get_u32(k, "attention.head_count_kv", ECH_CONFIG_HEADS_MAX, &c->n_kv_heads));
     ECH_TRY(get_u32(k, "context_length", ECH_CONFIG_CONTEXT_MAX, &c->max_context));
+    ECH_ASSERT(c->n_heads > 0);
     c->head_dim = c->hidden / c->n_heads;
     if (c->head_dim == 0) c->head_dim = 1; /* refused below, as any odd number */
     ECH_TRY(get_u32(k, "attention.key_length", HEAD_DIM_MAX, &c->head_dim));

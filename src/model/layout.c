@@ -182,13 +182,13 @@ ech_status ech_layout_matrix(ech_layout *const l, const char *const entry,
                              const uint64_t cols, const ech_stacking stacking, ech_error *const err)
 {
     ECH_TRY(prepare(l, err));
-    const uint32_t first = l->n_parts;
     uint64_t rows = 0;
     ech_pack_type type = ECH_PACK_COUNT;
     for (uint32_t i = 0; i < n; i++) {
         const ech_weight *w = NULL;
         const uint64_t dims[2] = { sources[i].rows, cols };
         ECH_TRY(take(l, sources[i].name, 2, dims, &w, err));
+        ECH_ASSERT(w != NULL);
         const bool below = stacking == ECH_STACK_BELOW;
         const ech_part part = {
             .weight = w,
@@ -201,7 +201,6 @@ ech_status ech_layout_matrix(ech_layout *const l, const char *const entry,
         const ech_pack_type own = packed_type(w->type);
         type = i == 0 || own == type ? own : wider_type(own, type);
     }
-    ECH_DCHECK(l->n_parts == first + n);
     return ech_image_plan_matrix(&l->image, entry, quantised_type(l, entry, type), rows, cols, NULL,
                                  err);
 }

@@ -130,6 +130,7 @@ static ech_status load(ech_model *const m, ech_error *const err)
     free(gguf);
     ECH_TRY(rc);
     ech_layout_init(&m->layout, &m->config, &m->weights, m->path, m->format, m->quantize);
+    ECH_ASSERT(m->config.arch != NULL);
     ECH_TRY(m->config.arch->bind(&m->layout, err));
     ECH_TRY(ech_layout_finish(&m->layout, err));
     compare_tie(m);
@@ -159,8 +160,11 @@ ech_status ech_model_open_with(ech_model **const ret_model, const char *const pa
     ech_model *m = calloc(1, sizeof *m);
     if (m == NULL) return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", found);
     m->path = strdup(found);
-    ech_status rc = m->path != NULL ? take_options(m, options, err)
-                                    : ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", found);
+    if (m->path == NULL) {
+        free(m);
+        return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", found);
+    }
+    ech_status rc = take_options(m, options, err);
     if (rc == ECH_OK) rc = load(m, err);
     if (rc != ECH_OK) {
         ech_model_close(&m);
