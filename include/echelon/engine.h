@@ -159,6 +159,14 @@ struct ech_tokenizer; /* echelon/tokenizer.h */
 ECH_API const struct ech_tokenizer *ech_engine_tokenizer(const ech_engine *engine);
 
 /**
+ * The tokenizer of a model, without an engine: of a folder with tokenizer.json, weights or not, or
+ * out of a GGUF file. Ownership: *ret_tok is the caller's, for ech_tokenizer_close(). Errors as
+ * ech_tokenizer_open() and ech_model_open() have them; *ret_tok is then untouched.
+ */
+ECH_API ech_status ech_engine_open_tokenizer(struct ech_tokenizer **ret_tok, const char *model_dir,
+                                             ech_error *err);
+
+/**
  * The chat template inside the model's file (GGUF), *ret_len bytes, borrowed until the engine is
  * closed. NULL: there is none inside; a folder has its own beside the weights, in model_dir.
  */

@@ -9,12 +9,14 @@
 
 #include <jansson.h>
 
+#include "echelon/engine.h"
+#include "echelon/model.h"
 #include "echelon/tokenizer.h"
 #include "src/base/buf.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 
-static const char *model_dir = "models/tale";
+static const char *model_dir;
 static bool is_jsonl;
 static bool is_decode;
 static bool parses_special;
@@ -200,7 +202,10 @@ static int run(const int argc, char **const argv)
         return ech_usage_error("TEXT and --jsonl or --decode don't go together");
     ech_tokenizer *tok = NULL;
     ech_error err = { 0 };
-    if (ech_tokenizer_open(&tok, model_dir, &err) != ECH_OK) return failed(&err);
+    char path[ECH_MODEL_PATH_MAX];
+    if (ech_model_find(model_dir, path, &err) != ECH_OK ||
+        ech_engine_open_tokenizer(&tok, path, &err) != ECH_OK)
+        return failed(&err);
     int exit_code;
     if (is_jsonl || is_decode) {
         exit_code = do_lines(tok);
@@ -213,7 +218,7 @@ static int run(const int argc, char **const argv)
 
 static const ech_option OPTIONS[] = {
     { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
-      "folder with tokenizer.json (default: models/tale)", .min = 0 },
+      "folder with tokenizer.json, or a GGUF file; default: the demo model", .min = 0 },
     { "special", 0, ECH_OPT_FLAG, &parses_special, NULL,
       "special tokens in the text become their ids", .min = 0 },
     { "add-special", 0, ECH_OPT_FLAG, &adds_special, NULL,

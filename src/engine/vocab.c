@@ -4,7 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "echelon/engine.h"
 #include "src/base/arena.h"
 #include "src/base/error.h"
 
@@ -110,4 +112,24 @@ ech_status ech_vocab_open(const ech_model *model, ech_tokenizer **ret_tok, ech_e
     ech_model_get_info(model, &info);
     if (strcmp(info.format, "gguf") == 0) return open_gguf(model, ret_tok, err);
     return ech_tokenizer_open(ret_tok, ech_model_folder(model), err);
+}
+
+static ech_status open_from_model(ech_tokenizer **ret_tok, const char *path, ech_error *err)
+{
+    ech_model *model = NULL;
+    ECH_TRY(ech_model_open(&model, path, err));
+    const ech_status rc = ech_vocab_open(model, ret_tok, err);
+    ech_model_close(&model);
+    return rc;
+}
+
+ech_status ech_engine_open_tokenizer(ech_tokenizer **ret_tok, const char *model_dir, ech_error *err)
+{
+    struct stat st;
+    if (stat(model_dir, &st) == 0 && S_ISREG(st.st_mode))
+        return open_from_model(ret_tok, model_dir, err);
+    const ech_status rc = ech_tokenizer_open(ret_tok, model_dir, err);
+    /* A folder that holds a GGUF file needs no tokenizer.json; the first error is the clearer one.
+     */
+    return rc == ECH_ENOTFOUND && open_from_model(ret_tok, model_dir, NULL) == ECH_OK ? ECH_OK : rc;
 }
