@@ -99,10 +99,12 @@ void ech_parser_destroy(ech_parser **const parser)
         free(p->tool_names[i]);
     }
     free(p->tool_names);
-    ech_buf *const bufs[] = { &p->mark,        &p->blank,    &p->raw,        &p->name,
-                              &p->call_id,     &p->json.key, &p->json.value, &p->param.key,
-                              &p->param.value, &p->content,  &p->text,       &p->ends };
-    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) {
+    ech_buf *const bufs[] = {
+        &p->mark,     &p->blank,      &p->raw,       &p->name,        &p->call_id,
+        &p->json.key, &p->json.value, &p->param.key, &p->param.value, &p->content,
+        &p->text,     &p->ends,       NULL
+    };
+    for (size_t i = 0; bufs[i] != NULL; i++) {
         ech_buf_fini(bufs[i]);
     }
     ech_stop_fini(&p->stop);

@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 
+#include "src/base/error.h"
 #include "src/text/parser_state.h"
 
 /* A call that isn't announced after this much is text. */
@@ -25,7 +26,7 @@ void ech_flow_keep(ech_parser *const p, ech_buf *const b, const void *const ptr,
 static ech_parser_event *new_event(ech_parser *const p, const ech_parser_event_kind kind,
                                    const uint32_t index)
 {
-    if (p->n_events == p->events_cap) {
+    if (p->events == NULL || p->n_events == p->events_cap) {
         const size_t cap = p->events_cap == 0 ? 8 : p->events_cap * 2;
         ech_parser_event *const grown = realloc(p->events, cap * sizeof *grown);
         if (grown == NULL) {
@@ -104,6 +105,7 @@ ech_marker_set ech_flow_live(const ech_parser *const p)
 {
     const ech_marker_set begin = p->ops != NULL ? p->ops->begin : 0;
     const ech_marker_set late = p->is_cut ? end_reasoning(p) : 0;
+    ECH_ASSERT(p->flow <= ECH_FLOW_REASONING || p->ops != NULL); /* only formats make calls */
     switch (p->flow) {
     case ECH_FLOW_CONTENT:
         return begin_reasoning(p) | begin | late;

@@ -94,7 +94,8 @@ static ech_tools_format pick_tools(const ech_str t)
 {
     if (has(t, "<|channel|>") && has(t, "<|message|>")) return ECH_TOOLS_HARMONY;
     if (has(t, "<tool_call>")) {
-        if (has(t, "<arg_key>")) return ECH_TOOLS_NONE; /* GLM's own */
+        if (has(t, "<arg_key>")) return ECH_TOOLS_NONE;     /* GLM's own */
+        if (has(t, "<tool_calls>[")) return ECH_TOOLS_NONE; /* Apriel's: one list */
         return has(t, "<function=") ? ECH_TOOLS_QWEN3_CODER : ECH_TOOLS_HERMES;
     }
     if (has(t, "[TOOL_CALLS]")) return ECH_TOOLS_MISTRAL;

@@ -340,6 +340,36 @@ static void formats_have_names(void **state)
     assert_string_equal(ech_tools_format_name(ECH_TOOLS_COUNT), "");
 }
 
+/* Formats of public templates: tests/golden/parser/picks.txt has a line for each. */
+static void formats_are_picked_from_templates(void **state)
+{
+    (void)state;
+    ech_buf picks = { 0 };
+    harness_file("golden/parser/picks.txt", &picks);
+    int n = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r(picks.data, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest), n++) {
+        char file[96];
+        char reasoning[16];
+        char tools[16];
+        assert_int_equal(sscanf(line, "%95s %15s %15s", file, reasoning, tools), 3);
+        ech_buf path = { 0 };
+        ech_buf text = { 0 };
+        (void)ech_buf_printf(&path, "golden/templates/jinja/%s", file);
+        harness_file(path.data, &text);
+        ech_reasoning_format r;
+        ech_tools_format t;
+        ech_parser_pick(text.data, text.len, &r, &t);
+        assert_string_equal(ech_reasoning_format_name(r), reasoning);
+        assert_string_equal(ech_tools_format_name(t), tools);
+        ech_buf_fini(&path);
+        ech_buf_fini(&text);
+    }
+    assert_true(n >= 40);
+    ech_buf_fini(&picks);
+}
+
 static void the_start_is_read_from_the_prompt(void **state)
 {
     (void)state;
@@ -462,6 +492,7 @@ int main(const int argc, char **const argv)
         cmocka_unit_test(a_call_that_never_gets_to_its_arguments_is_text),
         cmocka_unit_test(the_pieces_of_a_call_make_calls),
         cmocka_unit_test(formats_have_names),
+        cmocka_unit_test(formats_are_picked_from_templates),
         cmocka_unit_test(the_start_is_read_from_the_prompt),
         cmocka_unit_test(json_is_scanned_as_the_standard_says),
         cmocka_unit_test(any_bytes_are_parsed),
