@@ -121,7 +121,7 @@ static void ST9(void **state)
     ech_parser *p = NULL;
     ech_error err;
     assert_int_equal(ech_parser_create(&p, &o, &err), ECH_EINVAL);
-    char names[64][8];
+    char names[64][16];
     const char *many[64];
     for (int i = 0; i < 64; i++) {
         (void)snprintf(names[i], sizeof names[i], "s%02d", i);
