@@ -72,7 +72,9 @@ static void take_end(ech_worker *const w, ech_endpoint *const ep, const ech_proc
     } else {
         const bool expected = ep->stopping && ep->state != ECH_CHILD_POISONED;
         describe_death(w, ep, p, &why);
-        if (!expected) ech_log(ECH_LOG_WARN, "%s", why.text);
+        /* One that was asked to leave and ended badly, by a leak report for one, is worth a line
+         * too. */
+        if (!expected || p->wait_status != 0) ech_log(ECH_LOG_WARN, "%s", why.text);
         lose(w, ep, &why);
         if (expected) ep->state = ECH_CHILD_STOPPED;
     }
