@@ -64,16 +64,16 @@ static ech_status attach(void *const mem, const uint64_t bytes, shape *const s,
                          ech_error *const err)
 {
     header *const h = mem;
-    if (bytes < sizeof *h || ech_load_acquire(&h->magic) != MAGIC)
-        return ech_fail(err, ECH_EFORMAT, "using a channel: the memory holds none");
+    const bool there = bytes >= sizeof *h && ech_load_acquire(&h->magic) == MAGIC;
     s->h = h;
-    s->depth = h->depth;
-    s->bytes = h->message_bytes;
+    s->depth = there ? h->depth : 0;
+    s->bytes = there ? h->message_bytes : 0;
     s->each = (s->bytes + 7) / 8 * 8;
     const uint64_t need = ech_channel_bytes(s->depth, s->bytes);
-    if (need == 0 || need > bytes)
-        return ech_fail(err, ECH_EFORMAT, "using a channel: its depth or message size can't be");
-    return ECH_OK;
+    if (need > 0 && need <= bytes) return ECH_OK;
+    (void)ech_fail(err, ECH_EFORMAT,
+                   "using a channel: the memory holds none, or its sizes exceed the buffer");
+    return ECH_EFORMAT;
 }
 
 static char *place(const shape *const s, const uint32_t n)
@@ -91,7 +91,7 @@ static ech_status check_message(const shape *const s, const uint64_t len, ech_er
 ech_status ech_channel_try_send(void *const mem, const uint64_t bytes, const void *const message,
                                 const uint64_t len, bool *const ret_sent, ech_error *const err)
 {
-    shape s;
+    shape s = { 0 };
     ECH_TRY(attach(mem, bytes, &s, err));
     ECH_TRY(check_message(&s, len, err));
     if (ech_load_relaxed(&s.h->stopped))
@@ -111,7 +111,7 @@ ech_status ech_channel_try_send(void *const mem, const uint64_t bytes, const voi
 
 ech_status ech_channel_stop(void *const mem, const uint64_t bytes, ech_error *const err)
 {
-    shape s;
+    shape s = { 0 };
     ECH_TRY(attach(mem, bytes, &s, err));
     /* After the last head: a receiver that sees it looks at head once more. */
     ech_store_release(&s.h->stopped, 1);
@@ -123,7 +123,7 @@ ech_status ech_channel_receive(void *const mem, const uint64_t bytes, void *cons
                                const uint64_t len, const double timeout_s, bool *const ret_stopped,
                                ech_error *const err)
 {
-    shape s;
+    shape s = { 0 };
     ECH_TRY(attach(mem, bytes, &s, err));
     ECH_TRY(check_message(&s, len, err));
     const int64_t deadline = timeout_s >= 0 && timeout_s < 1e9

@@ -175,7 +175,7 @@ ech_status ech_memory_check(ech_worker *const w, const ech_tensor *const t, cons
                             const int32_t child, const uint64_t run_id, ech_box *const ret_box,
                             ech_error *const err)
 {
-    extent x;
+    extent x = { 0 };
     ECH_TRY(find_extent(w, t, what, &x, err));
     ECH_TRY(bound_by_slot(w, t, what, &x, err));
     ECH_TRY(check_access(&x, t, what, child, err));
@@ -189,7 +189,7 @@ ech_status ech_memory_resolve(const ech_worker *const w, const ech_tensor *const
                               const char *const what, const uint32_t child,
                               ech_task_tensor *const ret, ech_error *const err)
 {
-    extent x;
+    extent x = { 0 };
     ech_box box;
     ECH_TRY(find_extent(w, t, what, &x, err));
     const bool own = t->buffer.nonce[0] == w->shared->nonce[0];

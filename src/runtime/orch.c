@@ -377,7 +377,7 @@ static ech_status submit_group(ech_orch *const o, const ech_callable *const call
                                const size_t n, const ech_dispatch *const d, ech_error *const err)
 {
     uint32_t place, kind;
-    int32_t children[ECH_MAX_CHILDREN];
+    int32_t children[ECH_MAX_CHILDREN] = { 0 };
     ECH_TRY(check_callable(o, callable, &place, &kind, err));
     ECH_TRY(check_dispatch(d, err));
     ECH_TRY(check_members(o, place, kind, args, workers, n, children, err));

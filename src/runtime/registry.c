@@ -344,7 +344,7 @@ static ech_status give_ticket(ech_worker *const w, const uint32_t place, ech_cal
 static ech_status register_callable(ech_worker *const w, const descriptor *const d,
                                     ech_callable *const ret, ech_error *const err)
 {
-    uint32_t place;
+    uint32_t place = 0;
     ech_lease_guard guard;
     ECH_TRY(ech_lease_begin(w, "registering a callable", &guard, err));
     pthread_mutex_lock(&w->registry_lock);
@@ -463,7 +463,7 @@ static ech_status retire(ech_worker *const w, const uint32_t place, ech_error *c
 
 static ech_status unregister(ech_worker *const w, const ech_callable *const c, ech_error *const err)
 {
-    uint32_t place;
+    uint32_t place = 0;
     ECH_TRY(ech_registry_find(w, c, &place, err));
     if (w->shared->callables[place].refs == 1) ECH_TRY(retire(w, place, err));
     w->shared->callables[place].refs--;

@@ -220,8 +220,10 @@ static ech_status begin_run(ech_worker *const w, ech_run **const ret, ech_error 
     if (!has_place(w, NULL)) (void)ech_sched_wait(w, has_place, NULL, ECH_NO_DEADLINE);
     ECH_TRY(check_ready(w, err));
     ech_run *const run = run_alloc(w);
-    if (run == NULL)
-        return ech_fail(err, ECH_ENOMEM, "submitting a run to %s: out of memory", w->name);
+    if (run == NULL) {
+        (void)ech_fail(err, ECH_ENOMEM, "submitting a run to %s: out of memory", w->name);
+        return ECH_ENOMEM;
+    }
     ech_lease lease;
     const bool took = ech_lease_take(&w->runs, run, &lease);
     ECH_ASSERT(took);

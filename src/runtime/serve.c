@@ -109,6 +109,7 @@ static ech_status answer(ech_serve *const s, ech_control *const c, size_t *const
                          ech_error *const err)
 {
     const ech_child_ops *const ops = ops_of(s);
+    ECH_ASSERT(c != NULL);
     if (c->len > ECH_CONTROL_BYTES || c->cap > ECH_CONTROL_BYTES)
         return ech_fail(err, ECH_EFORMAT, "reading a command: length %u, capacity %u", c->len,
                         c->cap);
