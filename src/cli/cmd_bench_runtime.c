@@ -59,7 +59,7 @@ static number numbers[N_NUMBERS] = {
 };
 
 static bool as_json, as_markdown;
-static const char *compare_file;
+static const char *compare_file, *trace_file;
 static int64_t stream_tasks = 1000000;
 
 static ech_worker *worker;
@@ -297,6 +297,7 @@ static ech_status open_worker(ech_error *const err)
     ech_worker_options o = ech_worker_options_default();
     o.name = "bench";
     o.n_subs = 1;
+    o.trace = trace_file != NULL;
     /* The runs above sit in ring 0; the stream's scopes in ring 1, the small window. */
     for (uint32_t r = 0; r < ECH_RINGS; r++) {
         o.rings.task_window[r] = r == 1 ? 1024 : 4096;
@@ -370,6 +371,7 @@ static int run(const int argc, char **const argv)
     ech_status rc =
         ns != NULL ? measure_all(ns, &err) : ech_fail(&err, ECH_ENOMEM, "out of memory");
     free(ns);
+    if (rc == ECH_OK && trace_file != NULL) rc = ech_worker_trace_write(worker, trace_file, &err);
     ech_error closing = { 0 };
     const ech_status closed = ech_worker_close(&worker, &closing);
     if (rc != ECH_OK) return ech_report(&err);
@@ -388,6 +390,8 @@ static const ech_option OPTIONS[] = {
     { "markdown", 0, ECH_OPT_FLAG, &as_markdown, NULL, "print a Markdown table", 0, 0, NULL },
     { "compare", 0, ECH_OPT_STRING, &compare_file, "FILE",
       "print ratios to the --json output in FILE", 0, 0, NULL },
+    { "trace", 0, ECH_OPT_STRING, &trace_file, "FILE",
+      "write a Chrome trace; recording it costs time that the numbers then hold", 0, 0, NULL },
     { "stream-tasks", 0, ECH_OPT_INT, &stream_tasks, "N", "tasks of the stream (default 1000000)",
       256, 100000000, NULL },
 };

@@ -20,7 +20,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/http_client.h"
 
-static const char *model_dir, *url_text, *api_key, *system_text, *model_name;
+static const char *model_dir, *url_text, *api_key, *system_text, *model_name, *trace;
 static int64_t threads, max_tokens, seed = -1;
 static double temperature = -1, top_p = -1;
 static bool think;
@@ -42,6 +42,7 @@ static const ech_option OPTIONS[] = {
     { "max-tokens", 0, ECH_OPT_INT, &max_tokens, "N", "most tokens of an answer", 1, 1 << 24,
       NULL },
     { "think", 0, ECH_OPT_FLAG, &think, NULL, "let the model think first", 0, 0, NULL },
+    { "trace", 0, ECH_OPT_STRING, &trace, "FILE", "write a Chrome trace at the end", 0, 0, NULL },
     { "threads", 't', ECH_OPT_INT, &threads, "N", "cores; default: all that are there", 1, 4096,
       NULL },
 };
@@ -392,6 +393,7 @@ static ech_status open_server(chat *const c, ech_server **const ret_server, ech_
     ech_server_options_default(&so);
     so.engine.model_dir = model_dir;
     so.engine.threads = (uint32_t)threads;
+    so.engine.trace_path = trace;
     so.engine.max_running = 1;
     so.port = 0;
     random_key(c->key, sizeof c->key);
