@@ -38,8 +38,11 @@ static void settle(ech_engine *e)
 static void replace_chip(ech_engine *e)
 {
     ech_error err = { .code = ECH_OK };
+    const int64_t start = ech_now_ns();
     const ech_status rc = ech_worker_replace(e->worker, 0, &err);
     if (rc == ECH_OK) {
+        ech_log(ECH_LOG_WARN, "the chip was replaced in %.1f ms",
+                (double)(ech_now_ns() - start) / (double)ECH_NS_PER_MS);
         e->next_replace_ns = e->replace_wait_ns = 0;
         (void)pthread_mutex_lock(&e->lock);
         e->counters.chip_replacements++;
