@@ -183,28 +183,6 @@ static const ech_dialect MESSAGES = {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool refuse(ech_exchange *const x, const char *const param, const char *const why)
-{
-    ech_reply_error(x, 400, "invalid_value", param, "%s %s", param, why);
-    return false;
-}
-
-/* The text of a string or of its text blocks, joined; NULL: there is a block of another kind. */
-static json_t *text_of(const json_t *const content)
-{
-    if (json_is_string(content)) return json_incref((json_t *)content);
-    ech_buf b = { 0 };
-    bool ok = json_is_array(content);
-    for (size_t i = 0; i < json_array_size(content) && ok; i++) {
-        const json_t *const text = json_object_get(json_array_get(content, i), "text");
-        ok = json_is_string(text) &&
-             ech_buf_append(&b, json_string_value(text), json_string_length(text)) == ECH_OK;
-    }
-    json_t *const joined = ok ? json_stringn(b.data != NULL ? b.data : "", b.len) : NULL;
-    ech_buf_fini(&b);
-    return joined;
-}
-
 /* A tool_use block as a call of an assistant's message. */
 static json_t *call_of(const json_t *const block)
 {
@@ -248,7 +226,7 @@ static bool take_blocks(ech_exchange *const x, const char *const role, const jso
             has_own = true;
         } else if (type != NULL && strcmp(type, "tool_result") == 0) {
             json_t *const text = json_object_get(block, "content") != NULL
-                                     ? text_of(json_object_get(block, "content"))
+                                     ? ech_text_of(json_object_get(block, "content"))
                                      : json_string("");
             ok = text != NULL;
             (void)json_array_append_new(
@@ -261,8 +239,9 @@ static bool take_blocks(ech_exchange *const x, const char *const role, const jso
     }
     if (ok && has_own) (void)json_array_append(messages, message);
     json_decref(message);
-    return ok || refuse(x, "messages",
-                        "have a content block that is not text, thinking, tool_use or tool_result");
+    return ok || ech_reply_refuse(
+                     x, "messages",
+                     "have a content block that is not text, thinking, tool_use or tool_result");
 }
 
 static bool take_messages(ech_exchange *const x, ech_params *const p, const json_t *const system)
@@ -271,17 +250,19 @@ static bool take_messages(ech_exchange *const x, ech_params *const p, const json
     if (x->kept == NULL) x->kept = json_array();
     (void)json_array_append_new(x->kept, messages);
     if (system != NULL) {
-        json_t *const text = text_of(system);
-        if (text == NULL) return refuse(x, "system", "must be a string or a list of text blocks");
+        json_t *const text = ech_text_of(system);
+        if (text == NULL)
+            return ech_reply_refuse(x, "system", "must be a string or a list of text blocks");
         (void)json_array_append_new(messages,
                                     json_pack("{s:s, s:o}", "role", "system", "content", text));
     }
-    if (!json_is_array(p->messages)) return refuse(x, "messages", "must be a list of messages");
+    if (!json_is_array(p->messages))
+        return ech_reply_refuse(x, "messages", "must be a list of messages");
     for (size_t i = 0; i < json_array_size(p->messages); i++) {
         const json_t *const m = json_array_get(p->messages, i);
         const char *const role = json_string_value(json_object_get(m, "role"));
         const json_t *const content = json_object_get(m, "content");
-        if (role == NULL) return refuse(x, "messages", "must be objects with a role");
+        if (role == NULL) return ech_reply_refuse(x, "messages", "must be objects with a role");
         if (json_is_array(content)) {
             if (!take_blocks(x, role, content, messages)) return false;
         } else {
@@ -296,7 +277,7 @@ static bool take_messages(ech_exchange *const x, ech_params *const p, const json
 static bool take_tools(ech_exchange *const x, ech_params *const p)
 {
     if (p->tools == NULL) return true;
-    if (!json_is_array(p->tools)) return refuse(x, "tools", "must be a list");
+    if (!json_is_array(p->tools)) return ech_reply_refuse(x, "tools", "must be a list");
     json_t *const tools = json_array();
     (void)json_array_append_new(x->kept, tools);
     for (size_t i = 0; i < json_array_size(p->tools); i++) {
@@ -332,7 +313,7 @@ static bool take_choice(ech_exchange *const x, ech_params *const p)
         choice = json_incref((json_t *)p->tool_choice);
     }
     if (choice == NULL)
-        return refuse(x, "tool_choice", "must have a type: auto, any, tool or none");
+        return ech_reply_refuse(x, "tool_choice", "must have a type: auto, any, tool or none");
     (void)json_array_append_new(x->kept, choice);
     p->tool_choice = choice;
     return true;
@@ -342,7 +323,7 @@ static bool take_thinking(ech_exchange *const x, ech_params *const p)
 {
     if (p->thinking == NULL) return true;
     const char *const type = json_string_value(json_object_get(p->thinking, "type"));
-    if (type == NULL) return refuse(x, "thinking", "must be an object with a type");
+    if (type == NULL) return ech_reply_refuse(x, "thinking", "must be an object with a type");
     const bool enabled = strcmp(type, "enabled") == 0;
     const json_t *const budget = json_object_get(p->thinking, "budget_tokens");
     if (enabled && json_is_integer(budget) && json_integer_value(budget) >= 0)
@@ -376,7 +357,7 @@ void ech_api_messages(ech_exchange *const x)
     ech_request_options options;
     if (!take_request(x, g, body, &options)) return;
     if (g->params.max_tokens < 1) {
-        (void)refuse(x, "max_tokens", "is missing");
+        (void)ech_reply_refuse(x, "max_tokens", "is missing");
     } else if (ech_blocks_new(x, g, &BLOCKS) == NULL) {
         ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the request now");
     } else {

@@ -247,28 +247,6 @@ static const ech_dialect RESPONSES = {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool refuse(ech_exchange *const x, const char *const param, const char *const why)
-{
-    ech_reply_error(x, 400, "invalid_value", param, "%s %s", param, why);
-    return false;
-}
-
-/* The texts of a content's parts, joined; NULL: a part has none. */
-static json_t *text_of(const json_t *const content)
-{
-    if (json_is_string(content)) return json_incref((json_t *)content);
-    ech_buf b = { 0 };
-    bool ok = json_is_array(content);
-    for (size_t i = 0; i < json_array_size(content) && ok; i++) {
-        const json_t *const text = json_object_get(json_array_get(content, i), "text");
-        ok = json_is_string(text) &&
-             ech_buf_append(&b, json_string_value(text), json_string_length(text)) == ECH_OK;
-    }
-    json_t *const joined = ok ? json_stringn(b.data != NULL ? b.data : "", b.len) : NULL;
-    ech_buf_fini(&b);
-    return joined;
-}
-
 /* A call goes to the assistant's message before it, if that is the last one. */
 static void add_call(json_t *const messages, const json_t *const item)
 {
@@ -292,9 +270,10 @@ static void add_call(json_t *const messages, const json_t *const item)
 static bool take_message(ech_exchange *const x, const json_t *const item, json_t *const messages)
 {
     const char *const role = json_string_value(json_object_get(item, "role"));
-    json_t *const text = role != NULL ? text_of(json_object_get(item, "content")) : NULL;
+    json_t *const text = role != NULL ? ech_text_of(json_object_get(item, "content")) : NULL;
     if (text == NULL)
-        return refuse(x, "input", "has a message without a role, or with a part that is no text");
+        return ech_reply_refuse(x, "input",
+                                "has a message without a role, or with a part that is no text");
     (void)json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", text));
     return true;
 }
@@ -309,15 +288,16 @@ static bool take_item(ech_exchange *const x, const json_t *const item, json_t *c
         return true;
     }
     if (strcmp(type, "function_call_output") == 0) {
-        json_t *const text = text_of(json_object_get(item, "output"));
-        if (text == NULL) return refuse(x, "input", "has a function_call_output without text");
+        json_t *const text = ech_text_of(json_object_get(item, "output"));
+        if (text == NULL)
+            return ech_reply_refuse(x, "input", "has a function_call_output without text");
         (void)json_array_append_new(messages,
                                     json_pack("{s:s, s:s?, s:o}", "role", "tool", "tool_call_id",
                                               json_string_value(json_object_get(item, "call_id")),
                                               "content", text));
         return true;
     }
-    return refuse(
+    return ech_reply_refuse(
         x, "input",
         "has an item that is no message, function_call, function_call_output or reasoning");
 }
@@ -337,7 +317,8 @@ static bool take_input(ech_exchange *const x, ech_params *const p)
                                     json_pack("{s:s, s:O}", "role", "user", "content", p->input));
         return true;
     }
-    if (!json_is_array(p->input)) return refuse(x, "input", "must be a string or a list of items");
+    if (!json_is_array(p->input))
+        return ech_reply_refuse(x, "input", "must be a string or a list of items");
     for (size_t i = 0; i < json_array_size(p->input); i++) {
         if (!take_item(x, json_array_get(p->input, i), messages)) return false;
     }
@@ -348,14 +329,14 @@ static bool take_input(ech_exchange *const x, ech_params *const p)
 static bool take_tools(ech_exchange *const x, ech_params *const p)
 {
     if (p->tools == NULL) return true;
-    if (!json_is_array(p->tools)) return refuse(x, "tools", "must be a list");
+    if (!json_is_array(p->tools)) return ech_reply_refuse(x, "tools", "must be a list");
     json_t *const tools = json_array();
     (void)json_array_append_new(x->kept, tools);
     for (size_t i = 0; i < json_array_size(p->tools); i++) {
         const json_t *const tool = json_array_get(p->tools, i);
         const char *const type = json_string_value(json_object_get(tool, "type"));
         if (type == NULL || strcmp(type, "function") != 0)
-            return refuse(x, "tools", "may be functions only");
+            return ech_reply_refuse(x, "tools", "may be functions only");
         json_t *const function = json_deep_copy(tool);
         (void)json_object_del(function, "type");
         (void)json_array_append_new(
@@ -372,8 +353,8 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
     ech_params *const p = &g->params;
     if (!ech_generation_parse(x, g, body, ECH_IN_RESPONSES)) return false;
     if (p->previous_response_id != NULL)
-        return refuse(x, "previous_response_id",
-                      "can't be used: this server keeps no responses; send the items");
+        return ech_reply_refuse(x, "previous_response_id",
+                                "can't be used: this server keeps no responses; send the items");
     if (p->max_output_tokens >= 0) p->max_tokens = p->max_output_tokens;
     if (p->text != NULL) p->response_format = json_object_get(p->text, "format");
     if (p->reasoning != NULL)

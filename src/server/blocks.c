@@ -67,3 +67,18 @@ ech_status ech_blocks_call_end(ech_exchange *const x, ech_generation *const g,
     g->blocks->call = call;
     return ech_blocks_close(x, g);
 }
+
+json_t *ech_text_of(const json_t *const content)
+{
+    if (json_is_string(content)) return json_incref((json_t *)content);
+    ech_buf b = { 0 };
+    bool ok = json_is_array(content);
+    for (size_t i = 0; i < json_array_size(content) && ok; i++) {
+        const json_t *const text = json_object_get(json_array_get(content, i), "text");
+        ok = json_is_string(text) &&
+             ech_buf_append(&b, json_string_value(text), json_string_length(text)) == ECH_OK;
+    }
+    json_t *const joined = ok ? json_stringn(b.data != NULL ? b.data : "", b.len) : NULL;
+    ech_buf_fini(&b);
+    return joined;
+}

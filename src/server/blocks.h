@@ -48,4 +48,7 @@ ech_status ech_blocks_delta(ech_exchange *x, ech_generation *g, uint32_t choice,
 ech_status ech_blocks_call_end(ech_exchange *x, ech_generation *g, uint32_t choice, ech_call *call);
 ech_status ech_blocks_close(ech_exchange *x, ech_generation *g);
 
+/* The text of a string, or of a list's parts joined; NULL: a part has none. A new reference. */
+json_t *ech_text_of(const json_t *content);
+
 #endif

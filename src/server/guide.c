@@ -38,12 +38,6 @@ void ech_guides_close(ech_guides *const g)
     ech_mask_vocab_unref(&g->vocab);
 }
 
-static bool refuse(ech_exchange *const x, const char *const param, const char *const why)
-{
-    ech_reply_error(x, 400, "invalid_value", param, "%s %s", param, why);
-    return false;
-}
-
 /* ---- tools ---------------------------------------------------------------------------------- */
 
 /* OpenAI: at most 64 of [A-Za-z0-9_-]; dots occur in practice. */
@@ -78,19 +72,20 @@ static bool check_tools(ech_exchange *const x, const json_t *const tools,
 {
     const size_t n = json_array_size(tools);
     if (!json_is_array(tools) || n > MAX_TOOLS)
-        return refuse(x, "tools", "must be a list of at most 256 tools");
+        return ech_reply_refuse(x, "tools", "must be a list of at most 256 tools");
     r->names = ech_arena_array(&x->arena, n + 1, sizeof *r->names);
-    if (r->names == NULL) return refuse(x, "tools", "does not fit in memory");
+    if (r->names == NULL) return ech_reply_refuse(x, "tools", "does not fit in memory");
     for (size_t i = 0; i < n; i++) {
         const json_t *const tool = json_array_get(tools, i);
         const char *const name = tool_name(tool);
         const json_t *const parameters = json_object_get(function_of(tool), "parameters");
         char param[64];
         (void)snprintf(param, sizeof param, "tools[%zu].function.name", i);
-        if (!name_is_good(name)) return refuse(x, param, "must be 1 to 64 letters, digits, _ or -");
+        if (!name_is_good(name))
+            return ech_reply_refuse(x, param, "must be 1 to 64 letters, digits, _ or -");
         (void)snprintf(param, sizeof param, "tools[%zu].function.parameters", i);
         if (parameters != NULL && !json_is_object(parameters) && !json_is_null(parameters)) {
-            return refuse(x, param, "must be an object: a JSON schema");
+            return ech_reply_refuse(x, param, "must be an object: a JSON schema");
         }
         r->names[r->n_names++] = name;
     }
@@ -115,16 +110,18 @@ static bool take_choice(ech_exchange *const x, const json_t *const choice,
         r->mode = ECH_TOOL_MODE_NONE;
         return true;
     }
-    if (r->n_names == 0) return refuse(x, "tool_choice", "asks for a call, but there are no tools");
+    if (r->n_names == 0)
+        return ech_reply_refuse(x, "tool_choice", "asks for a call, but there are no tools");
     if (word != NULL && strcmp(word, "required") == 0) {
         r->mode = ECH_TOOL_MODE_REQUIRED;
         return true;
     }
     r->named = chosen_name(choice);
     if (r->named == NULL)
-        return refuse(x, "tool_choice", "must be none, auto, required or a function by name");
+        return ech_reply_refuse(x, "tool_choice",
+                                "must be none, auto, required or a function by name");
     if (tool_named(r->tools, r->named) == NULL)
-        return refuse(x, "tool_choice", "names a tool that does not exist");
+        return ech_reply_refuse(x, "tool_choice", "names a tool that does not exist");
     r->mode = ECH_TOOL_MODE_NAMED;
     return true;
 }
@@ -137,9 +134,9 @@ bool ech_guide_take_tools(ech_exchange *const x, const ech_params *const p,
     if (!take_choice(x, p->tool_choice, ret)) return false;
     if (ret->mode == ECH_TOOL_MODE_NONE) ret->tools = NULL;
     if (ret->mode != ECH_TOOL_MODE_NONE && x->server->guides.tools == ECH_TOOLS_NONE) {
-        return refuse(x, "tools",
-                      "can't be used: this model's template shows no known form of calls "
-                      "(--tool-call-parser)");
+        return ech_reply_refuse(x, "tools",
+                                "can't be used: this model's template shows no known form of calls "
+                                "(--tool-call-parser)");
     }
     return true;
 }
@@ -160,12 +157,12 @@ static bool set_content(ech_exchange *const x, content_spec *const c,
 {
     if (v == NULL || json_is_null(v)) return true;
     if (c->param != NULL)
-        return refuse(x, param, "and another field both say what the answer must be");
+        return ech_reply_refuse(x, param, "and another field both say what the answer must be");
     *c = (content_spec){ .kind = kind, .value = v, .text = json_string_value(v), .param = param };
     if ((kind == ECH_CONSTRAINT_REGEX || kind == ECH_CONSTRAINT_GBNF) && c->text == NULL)
-        return refuse(x, param, "must be a string");
+        return ech_reply_refuse(x, param, "must be a string");
     if (kind == ECH_CONSTRAINT_CHOICE && !json_is_array(v))
-        return refuse(x, param, "must be a list of strings");
+        return ech_reply_refuse(x, param, "must be a list of strings");
     return true;
 }
 
@@ -174,7 +171,8 @@ static bool take_response_format(ech_exchange *const x, const json_t *const f,
 {
     if (f == NULL) return true;
     const char *const type = json_string_value(json_object_get(f, "type"));
-    if (type == NULL) return refuse(x, "response_format", "must be an object with a type");
+    if (type == NULL)
+        return ech_reply_refuse(x, "response_format", "must be an object with a type");
     if (strcmp(type, "text") == 0) return true;
     if (strcmp(type, "json_object") == 0) {
         const json_t *const schema = json_object_get(f, "schema");
@@ -183,10 +181,11 @@ static bool take_response_format(ech_exchange *const x, const json_t *const f,
         return set_content(x, c, ECH_CONSTRAINT_JSON_OBJECT, f, "response_format");
     }
     if (strcmp(type, "json_schema") != 0)
-        return refuse(x, "response_format", "must be of type text, json_object or json_schema");
+        return ech_reply_refuse(x, "response_format",
+                                "must be of type text, json_object or json_schema");
     const json_t *const inner = json_object_get(f, "json_schema");
     const json_t *const schema = json_object_get(inner != NULL ? inner : f, "schema");
-    if (schema == NULL) return refuse(x, "response_format", "has no schema");
+    if (schema == NULL) return ech_reply_refuse(x, "response_format", "has no schema");
     return set_content(x, c, ECH_CONSTRAINT_JSON_SCHEMA, schema,
                        "response_format.json_schema.schema");
 }
@@ -208,7 +207,7 @@ static bool take_content(ech_exchange *const x, const ech_params *const p, conte
     *c = (content_spec){ .kind = ECH_CONSTRAINT_TEXT };
     const json_t *const so = p->structured_outputs;
     if (so != NULL && !json_is_object(so))
-        return refuse(x, "structured_outputs", "must be an object");
+        return ech_reply_refuse(x, "structured_outputs", "must be an object");
     const struct {
         ech_constraint_kind kind;
         const json_t *value;
@@ -298,7 +297,7 @@ static bool spec_call(ech_exchange *const x, spec_texts *const t, const ech_call
 {
     const char *const begin = join(x, s->before, tool_name(tool), s->between);
     const json_t *const parameters = json_object_get(function_of(tool), "parameters");
-    if (begin == NULL) return refuse(x, "tools", "does not fit in memory");
+    if (begin == NULL) return ech_reply_refuse(x, "tools", "does not fit in memory");
     ech_constraint_call *const call = &t->calls[t->spec.n_calls++];
     *call = (ech_constraint_call){
         .begin = begin, .begin_len = strlen(begin), .end = end, .end_len = strlen(end)
@@ -317,15 +316,15 @@ static bool spec_calls(ech_exchange *const x, spec_texts *const t, const ech_gui
 {
     ech_call_syntax s;
     if (ech_tools_call_syntax(x->server->guides.tools, &s) != ECH_OK || !s.json_arguments) {
-        return refuse(x, "tool_choice",
-                      "can't be enforced: the arguments of this model's calls are no JSON");
+        return ech_reply_refuse(
+            x, "tool_choice", "can't be enforced: the arguments of this model's calls are no JSON");
     }
     const size_t n = json_array_size(r->tools);
     t->calls = ech_arena_array(&x->arena, n, sizeof *t->calls);
     t->schemas = ech_arena_array(&x->arena, n, sizeof *t->schemas);
     const char *const end = join(x, s.after, "", s.last);
     if (t->calls == NULL || t->schemas == NULL || end == NULL)
-        return refuse(x, "tools", "does not fit in memory");
+        return ech_reply_refuse(x, "tools", "does not fit in memory");
     for (size_t i = 0; i < n; i++) {
         const json_t *const tool = json_array_get(r->tools, i);
         if (r->named != NULL && strcmp(tool_name(tool), r->named) != 0) continue;
@@ -459,7 +458,7 @@ static bool fill_parser(ech_exchange *const x, const ech_guide_request *const r,
                         const ech_parser_start start, ech_request_options *const options)
 {
     ech_parser_options *const o = ech_arena_alloc(&x->arena, sizeof *o);
-    if (o == NULL) return refuse(x, "messages", "do not fit in memory");
+    if (o == NULL) return ech_reply_refuse(x, "messages", "do not fit in memory");
     *o = ech_parser_options_default();
     o->reasoning = x->server->guides.reasoning;
     o->tools = r->mode != ECH_TOOL_MODE_NONE ? x->server->guides.tools : ECH_TOOLS_NONE;

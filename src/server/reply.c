@@ -94,6 +94,12 @@ void ech_reply_error(ech_exchange *const x, const int status, const char *const 
     reply_error_text(x, status, code, param, text);
 }
 
+bool ech_reply_refuse(ech_exchange *const x, const char *const param, const char *const why)
+{
+    ech_reply_error(x, 400, "invalid_value", param, "%s %s", param, why);
+    return false;
+}
+
 void ech_reply_failure(ech_exchange *const x, const ech_error *const err)
 {
     const int status = ech_status_http(err->code);

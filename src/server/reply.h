@@ -13,6 +13,8 @@ void ech_reply_json(ech_exchange *x, int status);
 /* OpenAI's error body. param and code may be NULL; type follows from the status. */
 void ech_reply_error(ech_exchange *x, int status, const char *code, const char *param,
                      const char *fmt, ...) ECH_PRINTF_(5, 6);
+/* A 400 that says "PARAM WHY"; false, so that a check can end in it. */
+bool ech_reply_refuse(ech_exchange *x, const char *param, const char *why);
 /* The error of a library call. */
 void ech_reply_failure(ech_exchange *x, const ech_error *err);
 void ech_reply_text(ech_exchange *x, int status, const char *content_type);

@@ -194,8 +194,8 @@ static ech_status open_all(ech_server *const s, ech_error *const err)
     ECH_TRY(ech_engine_open(&s->engine, &s->options.engine, err));
     s->info.struct_size = sizeof s->info;
     ech_engine_info_get(s->engine, &s->info);
-    ECH_TRY(ech_served_chat_open(&s->chat, s->options.chat_template, s->engine,
-                                   s->info.model_dir, err));
+    ECH_TRY(ech_served_chat_open(&s->chat, s->options.chat_template, s->engine, s->info.model_dir,
+                                 err));
     ECH_TRY(ech_guides_open(&s->guides, s->chat.source.data, s->chat.source.len,
                             s->options.reasoning_parser, s->options.tool_call_parser, err));
     ECH_TRY(ech_watch_start(&s->watch, s->options.ping_ms, s->options.write_timeout_ms, err));
