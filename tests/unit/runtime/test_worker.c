@@ -346,7 +346,8 @@ static void an_idle_tree_uses_no_time(void **state)
     OK(ech_worker_run(w, chain_of_two, NULL, &err));
     usleep(300000); /* everybody goes to sleep */
     int64_t least = INT64_MAX;
-    for (int look = 0; look < 3 && least >= 2 * ECH_NS_PER_MS; look++) {
+    /* The least of ten looks: on a shared host a wake-up costs now and then three times as much. */
+    for (int look = 0; look < 10 && least >= 2 * ECH_NS_PER_MS; look++) {
         const int64_t before = tree_cpu_ns(w);
         sleep(2);
         const int64_t used = tree_cpu_ns(w) - before;
