@@ -77,7 +77,6 @@ struct ech_exchange {
     bool ended;        /* the last frame is in out */
     ech_buf out;       /* frames not yet taken by the loop */
     size_t out_taken;
-    uint32_t finish_count; /* for the audit line */
     ech_usage usage;
     const char *finish_name;
 

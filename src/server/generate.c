@@ -336,7 +336,6 @@ static ech_status take_call_end(ech_exchange *const x, ech_generation *const g,
     ech_choice *const c = &g->choices[ev->choice];
     if (ev->call_index >= c->n_calls) return ECH_OK;
     ech_call *const call = &c->calls[ev->call_index];
-    call->is_over = true;
     call->is_complete = ev->call_complete;
     if (!writes(x) || x->dialect->call_end == NULL) return ECH_OK;
     return x->dialect->call_end(x, g, ev->choice, call);

@@ -19,7 +19,6 @@
 typedef struct ech_call {
     char id[ECH_CALL_ID_BYTES];
     ech_buf name, args;
-    bool is_over;
     bool is_complete;
 } ech_call;
 
