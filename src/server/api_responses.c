@@ -181,8 +181,8 @@ static ech_status put_response(const ech_exchange *const x, const ech_generation
     if (!is_done) return ech_buf_puts(b, "],\"usage\":null}");
     return ech_buf_printf(
         b,
-        "],\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u},\"output_"
-        "tokens\":%u,"
+        "],\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
+        "\"cache_write_tokens\":0},\"output_tokens\":%u,"
         "\"output_tokens_details\":{\"reasoning_tokens\":%u},\"total_tokens\":%u}}",
         g->usage.prompt_tokens, g->usage.cached_tokens, g->usage.completion_tokens,
         g->usage.reasoning_tokens, g->usage.prompt_tokens + g->usage.completion_tokens);
