@@ -16,6 +16,39 @@ import time
 ECHELON = os.environ.get("ECHELON", "build/release/echelon")
 
 
+def frames_of(raw):
+    """The data of each frame of an event stream. Each line must be whole UTF-8, as clients decode line by line."""
+    frames = []
+    for part in raw.split(b"\n\n"):
+        for line in part.split(b"\n"):
+            text = line.decode()
+            if text.startswith("data: "):
+                frames.append("[DONE]" if text == "data: [DONE]" else json.loads(text[6:]))
+    return frames
+
+
+def accumulate(frames):
+    """What a client puts together from the chunks of one choice of a chat."""
+    message = {"content": "", "reasoning_content": "", "calls": [], "logprobs": []}
+    for f in frames:
+        if f == "[DONE]" or not f["choices"]:
+            continue
+        choice = f["choices"][0]
+        delta = choice["delta"]
+        message["content"] += delta.get("content") or ""
+        message["reasoning_content"] += delta.get("reasoning_content") or ""
+        message["logprobs"] += (choice["logprobs"] or {}).get("content", [])
+        for call in delta.get("tool_calls", []):
+            if call["index"] == len(message["calls"]):
+                assert call["id"] and call["type"] == "function" and call["function"]["name"]
+                message["calls"].append({"name": call["function"]["name"], "arguments": ""})
+            else:
+                assert "id" not in call
+            message["calls"][call["index"]]["arguments"] += call["function"].get("arguments", "")
+        message["finish"] = choice["finish_reason"]
+    return message
+
+
 class Server:
     def __init__(self, *flags, env=None, wait=True):
         self.log = tempfile.TemporaryFile(mode="w+")
@@ -75,12 +108,7 @@ class Server:
         c.close()
         if r.status != 200:
             raise RuntimeError(f"{r.status} {raw!r}")
-        frames = []
-        for part in raw.decode().split("\n\n"):
-            for line in part.split("\n"):
-                if line.startswith("data: "):
-                    frames.append("[DONE]" if line[6:] == "[DONE]" else json.loads(line[6:]))
-        return frames
+        return frames_of(raw)
 
     def raw(self, data, timeout=10):
         """Sends bytes as they are; everything that comes back until the server closes or is silent."""

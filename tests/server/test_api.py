@@ -8,7 +8,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import Server
+from harness import Server, accumulate
 
 GREEDY = {"temperature": 0, "max_tokens": 12}
 SERVER = None
@@ -227,26 +227,6 @@ TOOLS = [
     {"type": "function", "function": {"name": "add", "parameters": {
         "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}}},
 ]
-
-
-def accumulate(frames):
-    """What a client puts together from the chunks of one choice."""
-    message = {"content": "", "reasoning_content": "", "calls": []}
-    for f in frames[:-1]:
-        if not f["choices"]:
-            continue
-        delta = f["choices"][0]["delta"]
-        message["content"] += delta.get("content") or ""
-        message["reasoning_content"] += delta.get("reasoning_content") or ""
-        for call in delta.get("tool_calls", []):
-            if call["index"] == len(message["calls"]):
-                assert call["id"] and call["type"] == "function" and call["function"]["name"]
-                message["calls"].append({"name": call["function"]["name"], "arguments": ""})
-            else:
-                assert "id" not in call
-            message["calls"][call["index"]]["arguments"] += call["function"].get("arguments", "")
-        message["finish"] = f["choices"][0]["finish_reason"]
-    return message
 
 
 class Tools(unittest.TestCase):
