@@ -141,18 +141,24 @@ h_result *h_run(ech_engine *e, const ech_request_options *o)
     return r;
 }
 
-void h_free(h_result **result)
+void h_clear(h_result *r)
 {
-    h_result *const r = *result;
-    if (r == NULL) return;
     for (uint32_t i = 0; i < r->n_choices; i++) {
         free(r->choices[i].ids);
         free(r->choices[i].logprobs);
         free(r->choices[i].prompt_ids);
         free(r->choices[i].prompt_logprobs);
         ech_buf_fini(&r->choices[i].text);
+        r->choices[i] = (h_choice){ 0 };
     }
-    free(r);
+    r->n_choices = r->n_done = 0;
+}
+
+void h_free(h_result **result)
+{
+    if (*result == NULL) return;
+    h_clear(*result);
+    free(*result);
     *result = NULL;
 }
 

@@ -53,6 +53,8 @@ h_result *h_run(ech_engine *e, const ech_request_options *o);
 /* Reads a submitted request to its end and closes it. */
 h_result *h_finish(ech_request **request);
 void h_free(h_result **r);
+/* Forgets what it holds, to be used again. */
+void h_clear(h_result *r);
 
 /* Same ids, same bits of log-probabilities, same text and reason. */
 void h_assert_same(const h_choice *a, const h_choice *b);

@@ -9,16 +9,13 @@
  */
 #include "tests/unit/test.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/atomic.h"
 #include "src/base/clock.h"
-#include "src/engine/engine_int.h"
 #include "tests/unit/engine/harness.h"
+#include "tests/unit/engine/trouble.h"
 
 enum { N_REQUESTS = 64, MAX_PROMPT = 200, VOCAB = 2039 };
 
@@ -174,60 +171,6 @@ static uint32_t count_differences(int round)
     return n;
 }
 
-/* ---- a killer of chips ---- */
-
-/* Strikes every few steps, so that something is committed in between. */
-typedef struct killer {
-    ech_engine *engine;
-    uint32_t ends; // atomic
-    int n_kills;
-} killer;
-
-static void *kill_chips(void *arg)
-{
-    killer *const k = arg;
-    uint64_t at = 3;
-    while (!ech_load_acquire(&k->ends)) {
-        (void)usleep(500);
-        const uint64_t steps = h_counters(k->engine).steps;
-        ech_child_info info;
-        if (steps < at || ech_worker_child_info(k->engine->worker, 0, &info, NULL) != ECH_OK)
-            continue;
-        if (info.state != ECH_CHILD_READY || info.pid <= 0) continue;
-        (void)kill(info.pid, SIGKILL);
-        k->n_kills++;
-        at = steps + 7 + steps % 40;
-    }
-    return NULL;
-}
-
-/* ---- a hand that crosses pages ---- */
-
-typedef struct crosser {
-    ech_engine *engine;
-    uint32_t ends; // atomic
-} crosser;
-
-/* Exchanges what two pages hold, again and again. */
-static void *cross_pages(void *arg)
-{
-    crosser *const c = arg;
-    const ech_memory *const m = &c->engine->memory;
-    const uint64_t bytes = m->shape.page_bytes;
-    uint8_t *const kept = malloc(bytes);
-    uint64_t other = 1;
-    while (!ech_load_acquire(&c->ends)) {
-        uint8_t *const a = m->kv.ptr + h_draw(&other, m->shape.n_pages) * bytes;
-        uint8_t *const b = m->kv.ptr + h_draw(&other, m->shape.n_pages) * bytes;
-        memcpy(kept, a, bytes);
-        memcpy(a, b, bytes);
-        memcpy(b, kept, bytes);
-        (void)usleep(2000);
-    }
-    free(kept);
-    return NULL;
-}
-
 /* ---- rounds ---- */
 
 static ech_engine_options round_options(int round)
@@ -246,21 +189,12 @@ static ech_engine_options round_options(int round)
     return o;
 }
 
-/* What is done to an engine while it runs. */
-typedef enum trouble { NO_TROUBLE, CHIPS_DIE, PAGES_CROSS } trouble;
-
-static uint32_t run_beside(ech_engine *e, trouble what)
+static uint32_t run_beside(ech_engine *e, h_trouble_kind what)
 {
-    killer k = { .engine = e };
-    crosser c = { .engine = e };
-    pthread_t thread;
-    if (what == CHIPS_DIE) assert_int_equal(pthread_create(&thread, NULL, kill_chips, &k), 0);
-    if (what == PAGES_CROSS) assert_int_equal(pthread_create(&thread, NULL, cross_pages, &c), 0);
+    h_trouble t;
+    h_trouble_start(&t, e, what, 25);
     run_mixed(e);
-    ech_store_release(&k.ends, 1);
-    ech_store_release(&c.ends, 1);
-    if (what != NO_TROUBLE) (void)pthread_join(thread, NULL);
-    return (uint32_t)k.n_kills;
+    return h_trouble_stop(&t);
 }
 
 static void print_counters(int round, ech_engine *e, uint32_t n_kills)
@@ -275,7 +209,7 @@ static void print_counters(int round, ech_engine *e, uint32_t n_kills)
         (unsigned long long)c.prompt_tokens, n_kills, (unsigned long long)c.chip_replacements);
 }
 
-static uint32_t run_round(int round, ech_engine *solo, trouble what)
+static uint32_t run_round(int round, ech_engine *solo, h_trouble_kind what)
 {
     const ech_engine_options o = round_options(round);
     for (int i = 0; i < N_REQUESTS; i++) {
@@ -296,7 +230,7 @@ static uint32_t run_round(int round, ech_engine *solo, trouble what)
     return n_different;
 }
 
-static uint32_t run_rounds(int n, trouble what)
+static uint32_t run_rounds(int n, h_trouble_kind what)
 {
     uint32_t n_different = 0;
     rng = h_seed(20261130);
@@ -314,13 +248,13 @@ static uint32_t run_rounds(int n, trouble what)
 static void mixed_requests_equal_their_solo_runs(void **state)
 {
     (void)state;
-    assert_int_equal(run_rounds(n_rounds, NO_TROUBLE), 0);
+    assert_int_equal(run_rounds(n_rounds, H_NO_TROUBLE), 0);
 }
 
 static void they_do_while_chips_are_killed(void **state)
 {
     (void)state;
-    assert_int_equal(run_rounds(n_rounds, CHIPS_DIE), 0);
+    assert_int_equal(run_rounds(n_rounds, H_CHIPS_DIE), 0);
 }
 
 /* The test can fail: a page in the wrong hands is seen. */
@@ -330,7 +264,7 @@ static void crossed_pages_are_seen(void **state)
 #ifdef __SANITIZE_THREAD__
     skip(); /* crossing is a race on purpose */
 #endif
-    assert_true(run_rounds(1, PAGES_CROSS) > 0);
+    assert_true(run_rounds(1, H_PAGES_CROSS) > 0);
 }
 
 int main(int argc, char **argv)
