@@ -197,24 +197,28 @@ typedef struct ech_id_list {
  */
 typedef struct ech_sampling {
     size_t struct_size;
-    float temperature;          /* 0: greedy, ties to the lower id; up to 100 */
-    int32_t top_k;              /* 0: off */
-    float top_p;                /* (0, 1], keeps the id that crosses it; 1: off */
-    float min_p;                /* [0, 1]; 0: off */
-    float typical_p;            /* (0, 1]; 1: off */
-    float repetition_penalty;   /* [0.001, 1000]; 1: off */
-    float frequency_penalty;    /* [-2, 2]; 0: off */
-    float presence_penalty;     /* [-2, 2]; 0: off */
-    float dry_multiplier;       /* >= 0; 0: off */
-    float dry_base;             /* >= 1; 1.75 */
-    int32_t dry_allowed_length; /* 2 */
-    int32_t dry_range;          /* ids looked back at; -1: all */
-    float xtc_probability;      /* [0, 1]; 0: off */
-    float xtc_threshold;        /* [0, 1]; 0.1 */
-    int32_t mirostat;           /* 0 off, 1 or 2 */
-    float mirostat_tau;         /* 5 */
-    float mirostat_eta;         /* 0.1 */
-    bool has_seed;              /* false: one is drawn at submit and shown in ECH_EVENT_QUEUED */
+    float temperature;               /* 0: greedy, ties to the lower id; up to 100 */
+    int32_t top_k;                   /* 0: off */
+    float top_p;                     /* (0, 1], keeps the id that crosses it; 1: off */
+    float min_p;                     /* [0, 1]; 0: off */
+    float typical_p;                 /* (0, 1]; 1: off */
+    float repetition_penalty;        /* [0.001, 1000]; 1: off */
+    float frequency_penalty;         /* [-2, 2]; 0: off */
+    float presence_penalty;          /* [-2, 2]; 0: off */
+    float dry_multiplier;            /* >= 0; 0: off */
+    float dry_base;                  /* >= 1; 1.75 */
+    int32_t dry_allowed_length;      /* 2 */
+    int32_t dry_range;               /* ids looked back at; -1: all */
+    const char *const *dry_breakers; /* [n_dry_breakers] zero-terminated: no repeat reaches over a
+                                        token that holds one of these texts; NULL: newline, colon,
+                                        double quote and star; 0 entries: nothing breaks */
+    size_t n_dry_breakers;           /* up to 64 */
+    float xtc_probability;           /* [0, 1]; 0: off */
+    float xtc_threshold;             /* [0, 1]; 0.1 */
+    int32_t mirostat;                /* 0 off, 1 or 2 */
+    float mirostat_tau;              /* 5 */
+    float mirostat_eta;              /* 0.1 */
+    bool has_seed; /* false: one is drawn at submit and shown in ECH_EVENT_QUEUED */
     uint64_t seed; /* choice k of a prompt draws as a request with n = 1 and seed + k */
     const ech_logit_bias *logit_bias; /* [n_logit_bias] */
     size_t n_logit_bias;

@@ -96,7 +96,7 @@ static bool lists_fit(const ech_sample_args *const a, const ech_sampler_row *con
 {
     return list_fits(a, row->bias) && row->bias.n % 2 == 0 && list_fits(a, row->allowed) &&
            list_fits(a, row->banned) && list_fits(a, row->stop) && list_fits(a, row->bad_words) &&
-           list_fits(a, row->dry_breakers);
+           list_fits(a, row->dry_breakers) && list_fits(a, row->dry_sequences);
 }
 
 static bool history_fits(const ech_sample_args *const a, const ech_sampler_row *const row)

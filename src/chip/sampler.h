@@ -128,14 +128,14 @@ typedef struct ech_sampler_row {
     uint32_t state_parity; /* reads state[slot][parity], writes state[slot][parity ^ 1]; with
                               n_done = 0 nothing is read, mu starts at 2 tau */
 
-    ech_sampler_list bias;         /* pairs: id, bits of a finite f32 that is added */
-    ech_sampler_list allowed;      /* ids; where given, only these */
-    ech_sampler_list banned;       /* ids */
-    ech_sampler_list stop;         /* ids that end the sequence: banned by min_tokens */
-    ech_sampler_list bad_words;    /* words: a length, then that many ids. The last id is banned
-                                      where the output ends with those before it */
-    ech_sampler_list dry_breakers; /* ids no repeat may contain */
-    uint32_t reserved;             /* 0 */
+    ech_sampler_list bias;          /* pairs: id, bits of a finite f32 that is added */
+    ech_sampler_list allowed;       /* ids; where given, only these */
+    ech_sampler_list banned;        /* ids */
+    ech_sampler_list stop;          /* ids that end the sequence: banned by min_tokens */
+    ech_sampler_list bad_words;     /* words: a length, then that many ids. The last id is banned
+                                       where the output ends with those before it */
+    ech_sampler_list dry_breakers;  /* ids no repeat may contain */
+    ech_sampler_list dry_sequences; /* the same of ids in a row: a length, then that many ids, … */
 } ech_sampler_row;
 
 _Static_assert(sizeof(ech_sampler_row) == 200, "layout of a sampler row");

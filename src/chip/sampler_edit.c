@@ -176,6 +176,32 @@ static void match_ends(const int32_t *const ids, uint32_t *const match, const ui
     }
 }
 
+/* How many of the last n ids come after the last place where they hold the word, at most tail. */
+static uint32_t tail_after(const ech_sampler_edit *const e, const uint32_t n, const uint32_t tail,
+                           const int32_t *const word, const uint32_t len)
+{
+    const int32_t *const end = e->ids + e->n_ids;
+    for (uint32_t t = 0; t < tail && t + len <= n; t++) {
+        if (memcmp(end - t - len, word, len * sizeof *word) == 0) return t;
+    }
+    return tail;
+}
+
+/* Shortens a tail to what follows the last of the sequences in it. False for a malformed list. */
+static bool break_at_sequences(const ech_sampler_edit *const e, const uint32_t n,
+                               uint32_t *const tail)
+{
+    const int32_t *at = e->args->lists + e->row->dry_sequences.offset;
+    const int32_t *const end = at + e->row->dry_sequences.n;
+    while (at < end) {
+        const int32_t len = *at++;
+        if (len < 1 || len > end - at) return false;
+        *tail = tail_after(e, n, *tail, at, (uint32_t)len);
+        at += len;
+    }
+    return true;
+}
+
 /* How many last ids hold no breaker, at most n. False for a bad breaker. */
 static bool unbroken_tail(const ech_sampler_edit *const e, const uint32_t n, uint32_t *const ret)
 {
@@ -190,7 +216,7 @@ static bool unbroken_tail(const ech_sampler_edit *const e, const uint32_t n, uin
         tail++;
     }
     *ret = tail;
-    return true;
+    return break_at_sequences(e, n, ret);
 }
 
 /*

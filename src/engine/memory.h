@@ -21,8 +21,9 @@
 #include "src/engine/sched.h"
 #include "src/model/model.h"
 
-/* Ints of one slot's lists. */
-#define ECH_LISTS_PER_SLOT 16384u
+/* Ints of one slot's lists: what a request may list itself, and as many for DRY's breakers. */
+#define ECH_MAX_LISTS      16384u
+#define ECH_LISTS_PER_SLOT (2 * ECH_MAX_LISTS)
 #define ECH_OUT_STRIDE     ECH_SAMPLE_OUT_BYTES(ECH_SAMPLE_TOP_DEFAULT)
 
 typedef struct ech_memory_shape {

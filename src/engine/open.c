@@ -255,7 +255,7 @@ static void set_limits(ech_engine *e, const sizes *s)
         .vocab = s->shape.vocab,
         .max_seq_len = s->shape.max_seq_len,
         .pool_tokens = (uint64_t)s->shape.n_pages * ECH_KV_PAGE,
-        .max_lists = ECH_LISTS_PER_SLOT,
+        .max_lists = ECH_MAX_LISTS,
         .max_answers = e->options.max_queued,
         .eos_ids = ids->eos,
         .n_eos_ids = ids->n_eos,

@@ -17,6 +17,7 @@
 #include "echelon/tokenizer.h"
 #include "src/base/arena.h"
 #include "src/chip/sampler.h"
+#include "src/engine/breakers.h"
 #include "src/engine/events.h"
 #include "src/engine/guide.h"
 #include "src/engine/inbox.h"
@@ -66,7 +67,7 @@ struct ech_request {
     const ech_constraint_hook *hook;
     void (*notify)(void *ctx);
     void *notify_ctx;
-    uint32_t n_lists; // ints that the sampler's lists of one answer take
+    ech_breakers breakers;
 
     /* the engine's thread */
     ech_answer *answers; // [n_answers]
@@ -99,7 +100,7 @@ typedef struct ech_request_limits {
     uint32_t vocab;
     uint32_t max_seq_len;
     uint64_t pool_tokens; // positions of all pages
-    uint32_t max_lists;   // ints of one answer's sampler lists
+    uint32_t max_lists;   // ints of one answer's sampler lists, and of DRY's breakers
     uint32_t max_answers; // of one request
     const int32_t *eos_ids;
     size_t n_eos_ids;

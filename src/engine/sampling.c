@@ -192,8 +192,15 @@ static ech_sampler_list write_bad_words(list_writer *w, const ech_sampling *s)
     return end_list(w, start);
 }
 
-void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const int32_t *stop_ids,
-                       size_t n_stop_ids, int32_t *ints, uint32_t offset)
+static ech_sampler_list write_list(list_writer *w, const int32_t *ids, size_t n)
+{
+    const uint32_t start = w->n;
+    put_ids(w, ids, n);
+    return end_list(w, start);
+}
+
+void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const ech_breakers *breakers,
+                       const int32_t *stop_ids, size_t n_stop_ids, int32_t *ints, uint32_t offset)
 {
     row->temperature = s->temperature;
     row->top_k = (uint32_t)s->top_k;
@@ -215,14 +222,12 @@ void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const int32_
     row->mirostat_eta = s->mirostat_eta;
     list_writer w = { .ints = ints, .offset = offset };
     row->bias = write_bias(&w, s);
-    const uint32_t allowed = w.n;
-    put_ids(&w, s->allowed_ids, s->n_allowed_ids);
-    row->allowed = end_list(&w, allowed);
+    row->allowed = write_list(&w, s->allowed_ids, s->n_allowed_ids);
     row->banned = write_banned(&w, s);
-    const uint32_t stop = w.n;
-    put_ids(&w, stop_ids, n_stop_ids);
-    row->stop = end_list(&w, stop);
+    row->stop = write_list(&w, stop_ids, n_stop_ids);
     row->bad_words = write_bad_words(&w, s);
+    row->dry_breakers = write_list(&w, breakers->ids, breakers->n_ids);
+    row->dry_sequences = write_list(&w, breakers->sequences, breakers->n_sequences);
 }
 
 bool ech_sampling_needs_history(const ech_sampling *s)

@@ -9,20 +9,21 @@
 #include "echelon/engine.h"
 #include "src/base/arena.h"
 #include "src/chip/sampler.h"
+#include "src/engine/breakers.h"
 
 /* EINVAL names the field, what it is and what it may be. */
 ech_status ech_sampling_check(const ech_sampling *s, uint32_t vocab, ech_error *err);
 /* Copies the arrays into the arena. ENOMEM. */
 ech_status ech_sampling_copy(ech_sampling *ret, const ech_sampling *s, ech_arena *arena);
 
-/* Ints that the lists of one answer take. */
+/* Ints that the lists of one answer take, DRY's breakers not counted. */
 uint64_t ech_sampling_list_ints(const ech_sampling *s, size_t n_stop_ids);
 /*
  * Fills the row's fields that don't change from step to step, and writes its lists to ints, whose
  * place in the lists tensor is offset. stop_ids are what min_tokens bans.
  */
-void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const int32_t *stop_ids,
-                       size_t n_stop_ids, int32_t *ints, uint32_t offset);
+void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const ech_breakers *breakers,
+                       const int32_t *stop_ids, size_t n_stop_ids, int32_t *ints, uint32_t offset);
 /* Whether the row needs the ids that came before. */
 bool ech_sampling_needs_history(const ech_sampling *s);
 

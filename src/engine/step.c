@@ -32,8 +32,9 @@ void ech_step_prepare_slot(const ech_memory *m, ech_answer *a)
     state[n_done & 1] = a->mu;
     ech_sampler_row *const row = &a->row;
     ech_sampler_row_init(row);
-    ech_sampling_fill(row, &a->request->sampling, a->request->stop_ids, a->request->n_stop_ids,
-                      slot_lists(m, a->seq.slot), a->seq.slot * ECH_LISTS_PER_SLOT);
+    ech_sampling_fill(row, &a->request->sampling, &a->request->breakers, a->request->stop_ids,
+                      a->request->n_stop_ids, slot_lists(m, a->seq.slot),
+                      a->seq.slot * ECH_LISTS_PER_SLOT);
     row->seed = a->seed;
     row->min_tokens = a->request->min_tokens;
     row->want_logprob = a->request->logprobs >= 0;

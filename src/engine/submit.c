@@ -242,6 +242,18 @@ static ech_status make_answers(ech_request *r, const ech_request_options *o,
     return ECH_OK;
 }
 
+static ech_status find_breakers(ech_request *r, const ech_request_limits *limits, ech_error *err)
+{
+    ech_breakers *const b = &r->breakers;
+    ECH_TRY(ech_breakers_find(b, &r->sampling, limits->tokenizer, &r->arena, err));
+    r->sampling.dry_breakers = NULL; /* the caller's */
+    r->sampling.n_dry_breakers = 0;
+    if (b->n_ids + b->n_sequences <= limits->max_lists) return ECH_OK;
+    return ech_fail(err, ECH_ELIMIT,
+                    "dry_breakers stand for %zu tokens, a request may have %u; give longer ones",
+                    b->n_ids + b->n_sequences, limits->max_lists);
+}
+
 static ech_status fill(ech_request *r, const ech_request_limits *limits,
                        const ech_request_options *o, ech_error *err)
 {
@@ -253,7 +265,7 @@ static ech_status fill(ech_request *r, const ech_request_limits *limits,
                         "the lists of ids (bias, allowed, banned, bad words, stop) take %llu "
                         "entries, a request may have %u",
                         (unsigned long long)n_lists, limits->max_lists);
-    r->n_lists = (uint32_t)n_lists;
+    ECH_TRY(find_breakers(r, limits, err));
     ech_ids ids = { 0 };
     const ech_status rc = make_answers(r, o, limits, &ids, err);
     ech_ids_fini(&ids);

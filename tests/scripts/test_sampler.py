@@ -31,7 +31,7 @@ ROW = np.dtype([
     ("xtc_threshold", "<f4"), ("mirostat", "<u4"), ("mirostat_tau", "<f4"),
     ("mirostat_eta", "<f4"), ("state_slot", "<u4"), ("state_parity", "<u4"), ("bias", "<u4", 2),
     ("allowed", "<u4", 2), ("banned", "<u4", 2), ("stop", "<u4", 2), ("bad_words", "<u4", 2),
-    ("dry_breakers", "<u4", 2), ("reserved", "<u4", 2)])
+    ("dry_breakers", "<u4", 2), ("dry_sequences", "<u4", 2)])
 assert ROW.itemsize == 200, ROW.itemsize
 
 OFF = dict(top_p=1, typical_p=1, repetition=1, dry_base=1, xtc_threshold=1, out_slot=-1,
@@ -66,9 +66,12 @@ def dry(case, logits):
         ids = ids[-int(r["dry_window"]):]
     longest = {}
     n = len(ids)
+    begin = 0  # a repeat begins after every sequence that breaks
+    for s in case["sequences"]:
+        begin = max([begin] + [i + len(s) for i in range(n - len(s) + 1) if ids[i:i + len(s)] == s])
     for end in range(n - 1):  # a repeat that ends at `end` would be carried on by ids[end + 1]
         length = 0
-        while (length <= end and ids[end - length] == ids[n - 1 - length]
+        while (length <= end and n - 1 - length >= begin and ids[end - length] == ids[n - 1 - length]
                and ids[end - length] not in case["breakers"]):
             length += 1
         if length and length >= r["dry_allowed_length"]:
@@ -209,7 +212,7 @@ def build(rng, options, vocab):
     row["pos"] = rng.integers(0, 2 ** 40)
     row["n_top"] = 20
     case = dict(row=row, vocab=vocab, mask=None, allowed=[], banned=[], bad_words=[], bias=[],
-                stop=[], breakers=[], prompt=[], output=[])
+                stop=[], breakers=[], sequences=[], prompt=[], output=[])
     x = rng.normal(0, rng.uniform(0.5, 3), vocab)
     if rng.random() < 0.3:
         x = np.round(x * 2) / 2  # ties
@@ -241,6 +244,8 @@ def build(rng, options, vocab):
             row["dry_allowed_length"] = rng.integers(0, 4)
             row["dry_window"] = rng.integers(0, 40)
             case["breakers"] = ids(1) if u < 0.5 else []
+            if rng.random() < 0.5:
+                case["sequences"] = [[int(i) for i in rng.integers(0, few, 2)], ids(3)]
         elif o == "xtc":
             row["xtc_probability"] = rng.uniform(0.2, 1)
             row["xtc_threshold"] = rng.uniform(0.01, 0.5)
@@ -273,7 +278,8 @@ def encode(case, draws):
     for name, key in (("allowed", "allowed"), ("banned", "banned"), ("stop", "stop"),
                       ("dry_breakers", "breakers")):
         put(name, case[key])
-    put("bad_words", [v for w in case["bad_words"] for v in [len(w)] + w])
+    for name, key in (("bad_words", "bad_words"), ("dry_sequences", "sequences")):
+        put(name, [v for w in case[key] for v in [len(w)] + w])
     row["n_prompt"], row["n_output"] = len(case["prompt"]), len(case["output"])
     history = case["prompt"] + case["output"]
     mask = b""

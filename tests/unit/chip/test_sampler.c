@@ -284,8 +284,15 @@ static void dry_costs_what_would_carry_on_a_repeat(void **state)
     f->lists[0] = 7; /* a breaker shortens the repeat to 8: length 1, 1.1 */
     row->dry_breakers = (ech_sampler_list){ 0, 1 };
     assert_id(f, 0);
-    row->dry_window = 3; /* 9 7 8: nothing repeats */
     row->dry_breakers.n = 0;
+    const int32_t sequence[] = { 2, 9, 7 }; /* the same for 9 7, wherever it ends */
+    memcpy(f->lists, sequence, sizeof sequence);
+    row->dry_sequences = (ech_sampler_list){ 0, 3 };
+    assert_id(f, 0);
+    f->lists[1] = 5; /* 5 7 occurs nowhere */
+    assert_id(f, 1);
+    row->dry_sequences.n = 0;
+    row->dry_window = 3; /* 9 7 8: nothing repeats */
     row->dry_multiplier = 100.0f;
     assert_id(f, 0);
 }
@@ -459,6 +466,7 @@ static void a_row_that_points_nowhere_fails_alone(void **state)
     BAD(stop, far);
     BAD(bad_words, wrap);
     BAD(dry_breakers, far);
+    BAD(dry_sequences, wrap);
 #undef BAD
     for (int i = 0; i < n; i++) {
         f->rows[0] = bad[i];

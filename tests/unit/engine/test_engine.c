@@ -502,6 +502,48 @@ static void penalties_and_lists_take_effect(void **state)
     h_free(&plain);
 }
 
+static bool is_all(const h_choice *c, int32_t id)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->ids[i] != id) return false;
+    return true;
+}
+
+/* One id wins by far, so DRY alone can end its repetition, unless it breaks every repeat. */
+static void dry_ends_at_its_breakers(void **state)
+{
+    (void)state;
+    static const char *const none[1] = { NULL };
+    static const char *const colon[] = { "~~", ":" };
+    const ech_prompt prompt = h_text("Once upon a time");
+    ech_request_options ro = h_request(&prompt);
+    ech_ids ids = { 0 };
+    assert_int_equal(ech_tokenizer_encode(ech_engine_tokenizer(E), ":", 1, 0, &ids, NULL), ECH_OK);
+    const ech_logit_bias bias = { .id = ids.data[ids.n - 1], .bias = 100 };
+    ech_ids_fini(&ids);
+    ro.sampling.logit_bias = &bias;
+    ro.sampling.n_logit_bias = 1;
+    ro.sampling.dry_multiplier = 100;
+    h_result *by_default = h_run(E, &ro);
+    ro.sampling.dry_breakers = none;
+    h_result *without = h_run(E, &ro);
+    ro.sampling.dry_breakers = colon;
+    ro.sampling.n_dry_breakers = 2;
+    h_result *named = h_run(E, &ro);
+    assert_true(is_all(&by_default->choices[0], bias.id));
+    assert_false(is_all(&without->choices[0], bias.id));
+    assert_true(is_all(&named->choices[0], bias.id));
+    h_free(&by_default);
+    h_free(&without);
+    h_free(&named);
+    ro.sampling.dry_breakers = none;
+    ro.sampling.n_dry_breakers = 1;
+    h_result *refused = h_run(E, &ro);
+    assert_int_equal(refused->submitted, ECH_EINVAL);
+    assert_non_null(strstr(refused->error.text, "dry_breakers[0]"));
+    h_free(&refused);
+}
+
 /* A hook that lets only ids through whose parity differs from the id before. */
 typedef struct zigzag {
     int32_t last;
@@ -693,6 +735,7 @@ int main(void)
         cmocka_unit_test(a_prompt_can_be_scored_and_echoed),
         cmocka_unit_test(a_miss_is_explained),
         cmocka_unit_test(penalties_and_lists_take_effect),
+        cmocka_unit_test(dry_ends_at_its_breakers),
         cmocka_unit_test(a_hook_restricts_every_id),
         cmocka_unit_test(a_constraint_is_satisfied),
         cmocka_unit_test(reasoning_is_told_from_content),
