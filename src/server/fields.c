@@ -56,6 +56,8 @@ static const ech_field FIELDS[] = {
       "repeats up to it are free" },
     { "dry_penalty_last_n", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_range), -1, INT_BOUND,
       "tokens looked back at; -1: all" },
+    { "dry_sequence_breakers", ECH_FIELD_STRINGS, ECH_IN_GENERATION, AT(dry_breakers), 0, 64,
+      "texts that no repeat reaches over; absent: newline, colon, quote, star" },
     { "xtc_probability", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(xtc_probability), 0, 1, "0: off" },
     { "xtc_threshold", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(xtc_threshold), 0, 1,
       "probability from which XTC removes" },

@@ -51,7 +51,7 @@ typedef struct ech_params {
     const json_t *chat_template_kwargs, *logprobs, *documents;
     const json_t *tools, *tool_choice, *response_format, *structured_outputs, *json_schema;
     const json_t *guided_json, *guided_regex, *guided_choice, *guided_grammar, *grammar;
-    ech_field_strings stop, stop_sequences, bad_words;
+    ech_field_strings stop, stop_sequences, bad_words, dry_breakers;
     ech_field_ids stop_token_ids, allowed_token_ids;
     int64_t max_tokens, max_completion_tokens, max_output_tokens, min_tokens, n, seed, top_k,
         top_logprobs, prompt_logprobs;

@@ -185,6 +185,11 @@ static void fill_sampling(const ech_params *const p, ech_sampling *const s)
     s->dry_base = p->dry_base;
     s->dry_allowed_length = (int32_t)p->dry_allowed_length;
     s->dry_range = (int32_t)p->dry_range;
+    if (ech_fields_seen(p, "dry_sequence_breakers")) {
+        static const char *const none[1] = { NULL };
+        s->dry_breakers = p->dry_breakers.n > 0 ? p->dry_breakers.items : none;
+        s->n_dry_breakers = p->dry_breakers.n;
+    }
     s->xtc_probability = p->xtc_probability;
     s->xtc_threshold = p->xtc_threshold;
     s->mirostat = (int32_t)p->mirostat;
