@@ -69,6 +69,17 @@ ECH_API void ech_chat_close(ech_chat **chat);
 /** The compiled template, for its introspection; borrowed. */
 ECH_API const ech_template *ech_chat_template(const ech_chat *chat);
 
+/**
+ * The template of a model's folder: chat_template.jinja, or what older folders keep in
+ * tokenizer_config.json, there the one named "default" where it has several.
+ *
+ * Ownership: on success *ret_source is the caller's, released with free(); a zero byte follows that
+ * *ret_len doesn't count. On failure both are untouched.
+ * Errors: ENOTFOUND the folder has none, or dir is a file; EIO, ELIMIT, ENOMEM.
+ */
+ECH_API ech_status ech_chat_read_source(char **ret_source, size_t *ret_len, const char *dir,
+                                        ech_error *err);
+
 /** A prompt: what the model is given. */
 typedef struct ech_chat_prompt {
     ech_rendered rendered;   /* the text and whose bytes they are */

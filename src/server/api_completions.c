@@ -206,8 +206,7 @@ void ech_api_completions(ech_exchange *const x)
         !ech_prompts_take(x, g->params.prompt, "prompt", &options)) {
         return;
     }
-    const ech_guide_request none = { .mode = ECH_TOOL_MODE_NONE };
-    if (!ech_guide_apply(x, &g->params, &none, NULL, 0, &options)) return;
+    if (!ech_guide_take(x, &g->params, true) || !ech_guide_apply(x, &options)) return;
     if (g->params.echo && g->wants_logprobs) options.prompt_logprobs = g->n_top;
     ech_generate_start(x, &COMPLETIONS, g, &options);
 }

@@ -14,6 +14,7 @@
 #include "src/server/chat_prompt.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
+#include "src/text/json_dump.h"
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
@@ -186,12 +187,14 @@ static const ech_dialect MESSAGES = {
 /* A tool_use block as a call of an assistant's message. */
 static json_t *call_of(const json_t *const block)
 {
-    char *const args = json_dumps(json_object_get(block, "input"), JSON_COMPACT | JSON_ENCODE_ANY);
+    const json_t *const input = json_object_get(block, "input");
+    ech_buf args = { 0 };
+    const bool ok = input != NULL && ech_json_dump(&args, input) == ECH_OK;
     json_t *const call = json_pack("{s:s, s:s?, s:{s:s?, s:s}}", "type", "function", "id",
                                    json_string_value(json_object_get(block, "id")), "function",
                                    "name", json_string_value(json_object_get(block, "name")),
-                                   "arguments", args != NULL ? args : "{}");
-    free(args);
+                                   "arguments", ok ? args.data : "{}");
+    ech_buf_fini(&args);
     return call;
 }
 

@@ -5,42 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "src/base/error.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
+#include "src/text/json_dump.h"
 
 /* ---- the template --------------------------------------------------------------------------- */
 
-/* The template that older folders keep inside tokenizer_config.json. */
-static ech_status read_from_config(ech_served_chat *const t, const char *const path,
-                                   ech_error *const err)
-{
-    json_error_t why;
-    json_t *const config = json_load_file(path, 0, &why);
-    const json_t *const source = json_object_get(config, "chat_template");
-    ech_status rc = ECH_ENOTFOUND;
-    if (json_is_string(source)) {
-        rc = ech_buf_append(&t->source, json_string_value(source), json_string_length(source));
-        if (rc != ECH_OK) (void)ech_fail(err, rc, "reading %s: out of memory", path);
-    }
-    json_decref(config);
-    return rc;
-}
-
-/* A GGUF file that holds no template has no folder to look in either. */
 static ech_status read_from_folder(ech_served_chat *const t, const char *const model_dir,
                                    ech_error *const err)
 {
-    struct stat st;
-    if (stat(model_dir, &st) == 0 && !S_ISDIR(st.st_mode)) return ECH_ENOTFOUND;
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/chat_template.jinja", model_dir);
-    const ech_status rc = ech_buf_read_file(&t->source, path, ECH_TEMPLATE_SOURCE_MAX, err);
-    if (rc != ECH_ENOTFOUND) return rc;
-    (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
-    return read_from_config(t, path, err);
+    char *text;
+    size_t len;
+    ECH_TRY(ech_chat_read_source(&text, &len, model_dir, err));
+    const ech_status rc = ech_buf_append(&t->source, text, len);
+    free(text);
+    return rc == ECH_OK ? rc : ech_fail(err, rc, "reading %s: out of memory", model_dir);
 }
 
 static ech_status read_source(ech_served_chat *const t, const char *const file,
@@ -84,20 +65,20 @@ static void set(json_t *const request, const char *const name, const json_t *con
 }
 
 /* The request as chat.h takes it: what the dialects have in common. */
-static char *make_request(const ech_params *const p, const ech_guide_request *const guide)
+static ech_status put_request(const ech_params *const p, const bool has_tools, ech_buf *const b)
 {
     json_t *const r = json_object();
     set(r, "messages", p->messages);
-    set(r, "tools", guide->tools);
+    set(r, "tools", has_tools ? p->tools : NULL);
     set(r, "documents", p->documents);
     set(r, "chat_template_kwargs", p->chat_template_kwargs);
     if (p->reasoning_effort != NULL)
         (void)json_object_set_new(r, "reasoning_effort", json_string(p->reasoning_effort));
     (void)json_object_set_new(r, "add_generation_prompt", json_boolean(p->add_generation_prompt));
     (void)json_object_set_new(r, "continue_final_message", json_boolean(p->continue_final_message));
-    char *const text = json_dumps(r, JSON_COMPACT);
+    const ech_status rc = r != NULL ? ech_json_dump(b, r) : ECH_ENOMEM;
     json_decref(r);
-    return text;
+    return rc;
 }
 
 /* "messages[2].role: …" → the field that the answer names. */
@@ -133,24 +114,25 @@ static bool take_prompt(ech_exchange *const x, const ech_chat_prompt *const made
 }
 
 static bool render(ech_exchange *const x, const ech_params *const p,
-                   const ech_guide_request *const guide, ech_request_options *const options)
+                   ech_request_options *const options)
 {
-    char *const request = make_request(p, guide);
-    if (request == NULL) {
-        ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the prompt now");
-        return false;
-    }
+    ech_buf request = { 0 };
     ech_chat_prompt made = { 0 };
     ech_error err;
-    const ech_status rc =
-        ech_chat_make_prompt(x->server->chat.chat, request, strlen(request), NULL, &made, &err);
-    free(request);
+    const bool has_tools = ech_guide_tool_mode(x->guide) != ECH_TOOL_MODE_NONE;
+    ech_status rc = put_request(p, has_tools, &request);
+    if (rc != ECH_OK)
+        (void)ech_fail(&err, rc, "making a prompt: out of memory");
+    else
+        rc = ech_chat_make_prompt(x->server->chat.chat, request.data, request.len, NULL, &made,
+                                  &err);
+    ech_buf_fini(&request);
     if (rc != ECH_OK) {
         refuse(x, &err);
         return false;
     }
-    const bool ok = take_prompt(x, &made, options) &&
-                    ech_guide_apply(x, p, guide, made.rendered.text, made.rendered.len, options);
+    ech_guide_begin(x->guide, made.rendered.text, made.rendered.len);
+    const bool ok = take_prompt(x, &made, options) && ech_guide_apply(x, options);
     ech_chat_prompt_release(&made);
     return ok;
 }
@@ -159,7 +141,6 @@ bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)
 {
     const ech_params *const p = &g->params;
-    ech_guide_request guide;
     if (x->server->chat.chat == NULL) {
         ech_reply_error(x, 400, "no_chat_template", NULL, "%s", x->server->chat.why_not);
         return false;
@@ -169,7 +150,7 @@ bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
                         "messages must be a list with at least one message");
         return false;
     }
-    if (!ech_guide_take_tools(x, p, &guide)) return false;
-    g->is_named_call = guide.mode == ECH_TOOL_MODE_NAMED;
-    return render(x, p, &guide, options);
+    if (!ech_guide_take(x, p, false)) return false;
+    g->is_named_call = ech_guide_tool_mode(x->guide) == ECH_TOOL_MODE_NAMED;
+    return render(x, p, options);
 }

@@ -57,6 +57,7 @@ struct ech_exchange {
     ech_buf body;
     json_t *json; /* the parsed body */
     json_t *kept; /* a list of JSON made on the way, freed with it; NULL: none */
+    struct ech_guide *guide;           /* owned; NULL: none */
     struct ech_constraint *constraint; /* one reference; NULL: none */
 
     /* the answer of ANSWER */

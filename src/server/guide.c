@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From fields to constraints; see guide.h. */
+/* Fields to a guide, a guide to a compiled constraint; see guide.h. Text threads. */
 #include "src/server/guide.h"
 
 #include <stdio.h>
@@ -9,8 +9,7 @@
 #include "src/base/error.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
-
-#define MAX_TOOLS 256
+#include "src/text/json_dump.h"
 
 ech_status ech_guides_open(ech_guides *const g, const char *const template_source, const size_t len,
                            const char *const reasoning_name, const char *const tools_name,
@@ -36,322 +35,6 @@ void ech_guides_close(ech_guides *const g)
         ech_constraint_unref(&g->cache[i].constraint);
     }
     ech_mask_vocab_unref(&g->vocab);
-}
-
-/* ---- tools ---------------------------------------------------------------------------------- */
-
-/* OpenAI: at most 64 of [A-Za-z0-9_-]; dots occur in practice. */
-static bool name_is_good(const char *const name)
-{
-    static const char GOOD[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-    return name != NULL && name[0] != '\0' && strlen(name) <= 64 &&
-           strspn(name, GOOD) == strlen(name);
-}
-
-static const json_t *function_of(const json_t *const tool)
-{
-    return json_object_get(tool, "function");
-}
-
-static const char *tool_name(const json_t *const tool)
-{
-    return json_string_value(json_object_get(function_of(tool), "name"));
-}
-
-static const json_t *tool_named(const json_t *const tools, const char *const name)
-{
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *const tool = json_array_get(tools, i);
-        if (strcmp(tool_name(tool), name) == 0) return tool;
-    }
-    return NULL;
-}
-
-static bool check_tools(ech_exchange *const x, const json_t *const tools,
-                        ech_guide_request *const r)
-{
-    const size_t n = json_array_size(tools);
-    if (!json_is_array(tools) || n > MAX_TOOLS)
-        return ech_reply_refuse(x, "tools", "must be a list of at most 256 tools");
-    r->names = ech_arena_array(&x->arena, n + 1, sizeof *r->names);
-    if (r->names == NULL) return ech_reply_refuse(x, "tools", "does not fit in memory");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *const tool = json_array_get(tools, i);
-        const char *const name = tool_name(tool);
-        const json_t *const parameters = json_object_get(function_of(tool), "parameters");
-        char param[64];
-        (void)snprintf(param, sizeof param, "tools[%zu].function.name", i);
-        if (!name_is_good(name))
-            return ech_reply_refuse(x, param, "must be 1 to 64 letters, digits, _ or -");
-        (void)snprintf(param, sizeof param, "tools[%zu].function.parameters", i);
-        if (parameters != NULL && !json_is_object(parameters) && !json_is_null(parameters)) {
-            return ech_reply_refuse(x, param, "must be an object: a JSON schema");
-        }
-        r->names[r->n_names++] = name;
-    }
-    return true;
-}
-
-/* {"type": "function", "function": {"name": …}}, or flat as in responses. */
-static const char *chosen_name(const json_t *const choice)
-{
-    const char *const nested =
-        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
-    return nested != NULL ? nested : json_string_value(json_object_get(choice, "name"));
-}
-
-static bool take_choice(ech_exchange *const x, const json_t *const choice,
-                        ech_guide_request *const r)
-{
-    const char *const word = json_string_value(choice);
-    r->mode = r->n_names > 0 ? ECH_TOOL_MODE_AUTO : ECH_TOOL_MODE_NONE;
-    if (choice == NULL || (word != NULL && strcmp(word, "auto") == 0)) return true;
-    if (word != NULL && strcmp(word, "none") == 0) {
-        r->mode = ECH_TOOL_MODE_NONE;
-        return true;
-    }
-    if (r->n_names == 0)
-        return ech_reply_refuse(x, "tool_choice", "asks for a call, but there are no tools");
-    if (word != NULL && strcmp(word, "required") == 0) {
-        r->mode = ECH_TOOL_MODE_REQUIRED;
-        return true;
-    }
-    r->named = chosen_name(choice);
-    if (r->named == NULL)
-        return ech_reply_refuse(x, "tool_choice",
-                                "must be none, auto, required or a function by name");
-    if (tool_named(r->tools, r->named) == NULL)
-        return ech_reply_refuse(x, "tool_choice", "names a tool that does not exist");
-    r->mode = ECH_TOOL_MODE_NAMED;
-    return true;
-}
-
-bool ech_guide_take_tools(ech_exchange *const x, const ech_params *const p,
-                          ech_guide_request *const ret)
-{
-    *ret = (ech_guide_request){ .tools = p->tools };
-    if (p->tools != NULL && !check_tools(x, p->tools, ret)) return false;
-    if (!take_choice(x, p->tool_choice, ret)) return false;
-    if (ret->mode == ECH_TOOL_MODE_NONE) ret->tools = NULL;
-    if (ret->mode != ECH_TOOL_MODE_NONE && x->server->guides.tools == ECH_TOOLS_NONE) {
-        return ech_reply_refuse(x, "tools",
-                                "can't be used: this model's template shows no known form of calls "
-                                "(--tool-call-parser)");
-    }
-    return true;
-}
-
-/* ---- structured output ---------------------------------------------------------------------- */
-
-/* What the content must be; at most one field may say so. */
-typedef struct content_spec {
-    ech_constraint_kind kind;
-    const json_t *value; /* the schema, or the list of choices */
-    const char *text;    /* the expression or grammar */
-    const char *param;   /* the field that said it; NULL: nothing is asked for */
-} content_spec;
-
-static bool set_content(ech_exchange *const x, content_spec *const c,
-                        const ech_constraint_kind kind, const json_t *const v,
-                        const char *const param)
-{
-    if (v == NULL || json_is_null(v)) return true;
-    if (c->param != NULL)
-        return ech_reply_refuse(x, param, "and another field both say what the answer must be");
-    *c = (content_spec){ .kind = kind, .value = v, .text = json_string_value(v), .param = param };
-    if ((kind == ECH_CONSTRAINT_REGEX || kind == ECH_CONSTRAINT_GBNF) && c->text == NULL)
-        return ech_reply_refuse(x, param, "must be a string");
-    if (kind == ECH_CONSTRAINT_CHOICE && !json_is_array(v))
-        return ech_reply_refuse(x, param, "must be a list of strings");
-    return true;
-}
-
-static bool take_response_format(ech_exchange *const x, const json_t *const f,
-                                 content_spec *const c)
-{
-    if (f == NULL) return true;
-    const char *const type = json_string_value(json_object_get(f, "type"));
-    if (type == NULL)
-        return ech_reply_refuse(x, "response_format", "must be an object with a type");
-    if (strcmp(type, "text") == 0) return true;
-    if (strcmp(type, "json_object") == 0) {
-        const json_t *const schema = json_object_get(f, "schema");
-        if (schema != NULL)
-            return set_content(x, c, ECH_CONSTRAINT_JSON_SCHEMA, schema, "response_format.schema");
-        return set_content(x, c, ECH_CONSTRAINT_JSON_OBJECT, f, "response_format");
-    }
-    if (strcmp(type, "json_schema") != 0)
-        return ech_reply_refuse(x, "response_format",
-                                "must be of type text, json_object or json_schema");
-    const json_t *const inner = json_object_get(f, "json_schema");
-    const json_t *const schema = json_object_get(inner != NULL ? inner : f, "schema");
-    if (schema == NULL) return ech_reply_refuse(x, "response_format", "has no schema");
-    return set_content(x, c, ECH_CONSTRAINT_JSON_SCHEMA, schema,
-                       "response_format.json_schema.schema");
-}
-
-/* A schema may come as an object or as its text. */
-static const json_t *as_schema(ech_exchange *const x, const json_t *const v)
-{
-    if (!json_is_string(v)) return v;
-    json_error_t why;
-    json_t *const parsed = json_loads(json_string_value(v), JSON_DECODE_ANY, &why);
-    if (parsed == NULL) return v;
-    if (x->kept == NULL) x->kept = json_array();
-    (void)json_array_append_new(x->kept, parsed);
-    return parsed;
-}
-
-static bool take_content(ech_exchange *const x, const ech_params *const p, content_spec *const c)
-{
-    *c = (content_spec){ .kind = ECH_CONSTRAINT_TEXT };
-    const json_t *const so = p->structured_outputs;
-    if (so != NULL && !json_is_object(so))
-        return ech_reply_refuse(x, "structured_outputs", "must be an object");
-    const struct {
-        ech_constraint_kind kind;
-        const json_t *value;
-        const char *param;
-    } ROWS[] = {
-        { ECH_CONSTRAINT_JSON_SCHEMA, json_object_get(so, "json"), "structured_outputs.json" },
-        { ECH_CONSTRAINT_REGEX, json_object_get(so, "regex"), "structured_outputs.regex" },
-        { ECH_CONSTRAINT_CHOICE, json_object_get(so, "choice"), "structured_outputs.choice" },
-        { ECH_CONSTRAINT_GBNF, json_object_get(so, "grammar"), "structured_outputs.grammar" },
-        { ECH_CONSTRAINT_JSON_SCHEMA, p->guided_json, "guided_json" },
-        { ECH_CONSTRAINT_JSON_SCHEMA, p->json_schema, "json_schema" },
-        { ECH_CONSTRAINT_REGEX, p->guided_regex, "guided_regex" },
-        { ECH_CONSTRAINT_CHOICE, p->guided_choice, "guided_choice" },
-        { ECH_CONSTRAINT_GBNF, p->guided_grammar, "guided_grammar" },
-        { ECH_CONSTRAINT_GBNF, p->grammar, "grammar" },
-    };
-    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
-        if (!set_content(x, c, ROWS[i].kind, ROWS[i].value, ROWS[i].param)) return false;
-    }
-    if (!take_response_format(x, p->response_format, c)) return false;
-    if (c->kind == ECH_CONSTRAINT_JSON_SCHEMA) c->value = as_schema(x, c->value);
-    return true;
-}
-
-/* ---- the spec ------------------------------------------------------------------------------- */
-
-/* Texts of a spec, until it is compiled. */
-typedef struct spec_texts {
-    ech_constraint_spec spec;
-    char *content;              /* dumped JSON */
-    ech_constraint_call *calls; /* in the arena; their begins too */
-    char **schemas;             /* dumped JSON of each call */
-    size_t n_schemas;
-} spec_texts;
-
-static void spec_fini(spec_texts *const t)
-{
-    free(t->content);
-    for (size_t i = 0; i < t->n_schemas; i++) {
-        free(t->schemas[i]);
-    }
-}
-
-static void spec_content(spec_texts *const t, const content_spec *const c)
-{
-    t->spec.content_kind = c->kind;
-    if (c->kind == ECH_CONSTRAINT_JSON_SCHEMA || c->kind == ECH_CONSTRAINT_CHOICE) {
-        t->content = json_dumps(c->value, JSON_COMPACT | JSON_ENCODE_ANY);
-        t->spec.content = t->content;
-        t->spec.content_len = t->content != NULL ? strlen(t->content) : 0;
-    } else if (c->text != NULL) {
-        t->spec.content = c->text;
-        t->spec.content_len = strlen(c->text);
-    }
-}
-
-static void spec_reasoning(const ech_guides *const g, spec_texts *const t,
-                           const ech_parser_start start)
-{
-    static const ech_reasoning_start STARTS[] = {
-        [ECH_START_NONE] = ECH_THINKING_OPTIONAL,
-        [ECH_START_OPEN] = ECH_THINKING_OPEN,
-        [ECH_START_CLOSED] = ECH_THINKING_NONE,
-    };
-    const char *const begin = ech_reasoning_begin(g->reasoning);
-    const char *const end = ech_reasoning_end(g->reasoning);
-    if (end[0] == '\0') return;
-    t->spec.reasoning = STARTS[start];
-    t->spec.reasoning_begin = begin;
-    t->spec.reasoning_begin_len = strlen(begin);
-    t->spec.reasoning_end = end;
-    t->spec.reasoning_end_len = strlen(end);
-}
-
-static char *join(ech_exchange *const x, const char *const a, const char *const b,
-                  const char *const c)
-{
-    const size_t n = strlen(a) + strlen(b) + strlen(c) + 1;
-    char *const s = ech_arena_alloc(&x->arena, n);
-    if (s != NULL) (void)snprintf(s, n, "%s%s%s", a, b, c);
-    return s;
-}
-
-/* One way to call a tool. */
-static bool spec_call(ech_exchange *const x, spec_texts *const t, const ech_call_syntax *const s,
-                      const json_t *const tool, const char *const end)
-{
-    const char *const begin = join(x, s->before, tool_name(tool), s->between);
-    const json_t *const parameters = json_object_get(function_of(tool), "parameters");
-    if (begin == NULL) return ech_reply_refuse(x, "tools", "does not fit in memory");
-    ech_constraint_call *const call = &t->calls[t->spec.n_calls++];
-    *call = (ech_constraint_call){
-        .begin = begin, .begin_len = strlen(begin), .end = end, .end_len = strlen(end)
-    };
-    if (json_is_object(parameters) && json_object_size(parameters) > 0) {
-        char *const text = json_dumps(parameters, JSON_COMPACT);
-        t->schemas[t->n_schemas++] = text;
-        call->schema = text;
-        call->schema_len = text != NULL ? strlen(text) : 0;
-    }
-    return true;
-}
-
-static bool spec_calls(ech_exchange *const x, spec_texts *const t, const ech_guide_request *const r,
-                       const bool parallel)
-{
-    ech_call_syntax s;
-    if (ech_tools_call_syntax(x->server->guides.tools, &s) != ECH_OK || !s.json_arguments) {
-        return ech_reply_refuse(
-            x, "tool_choice", "can't be enforced: the arguments of this model's calls are no JSON");
-    }
-    const size_t n = json_array_size(r->tools);
-    t->calls = ech_arena_array(&x->arena, n, sizeof *t->calls);
-    t->schemas = ech_arena_array(&x->arena, n, sizeof *t->schemas);
-    const char *const end = join(x, s.after, "", s.last);
-    if (t->calls == NULL || t->schemas == NULL || end == NULL)
-        return ech_reply_refuse(x, "tools", "does not fit in memory");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *const tool = json_array_get(r->tools, i);
-        if (r->named != NULL && strcmp(tool_name(tool), r->named) != 0) continue;
-        if (!spec_call(x, t, &s, tool, end)) return false;
-    }
-    t->spec.calls = t->calls;
-    t->spec.call_mode = r->mode == ECH_TOOL_MODE_AUTO ? ECH_CALLS_AUTO : ECH_CALLS_REQUIRED;
-    t->spec.call_trigger = s.before;
-    t->spec.call_trigger_len = strlen(s.before);
-    /* Several calls only where each is written like the first, with something in between. */
-    const size_t before = strlen(s.before);
-    const size_t next = strlen(s.next);
-    const bool repeats =
-        s.last[0] == '\0' && next >= before && strcmp(s.next + next - before, s.before) == 0;
-    t->spec.max_calls = parallel && repeats && r->mode != ECH_TOOL_MODE_NAMED ? 0 : 1;
-    t->spec.call_separator = s.next;
-    t->spec.call_separator_len = repeats ? next - before : 0;
-    return true;
-}
-
-static bool has_strict_tool(const ech_guide_request *const r)
-{
-    for (size_t i = 0; i < json_array_size(r->tools); i++) {
-        if (json_is_true(json_object_get(function_of(json_array_get(r->tools, i)), "strict")))
-            return true;
-    }
-    return false;
 }
 
 /* ---- compiling, with the cache -------------------------------------------------------------- */
@@ -437,63 +120,72 @@ static ech_status compile(ech_server *const s, const ech_constraint_spec *const 
     return rc;
 }
 
-static bool constrain(ech_exchange *const x, spec_texts *const t, const char *const param,
-                      ech_request_options *const options)
+/* ---- a request's guide ---------------------------------------------------------------------- */
+
+static void set(json_t *const request, const char *const name, const json_t *const v)
 {
-    ech_constraint *c = NULL;
+    if (v != NULL) (void)json_object_set(request, name, (json_t *)v);
+}
+
+/* The fields that guide.h looks at, as every dialect brought them to chat's names. */
+static ech_status put_request(const ech_params *const p, ech_buf *const b)
+{
+    json_t *const r = json_object();
+    set(r, "tools", p->tools);
+    set(r, "tool_choice", p->tool_choice);
+    set(r, "response_format", p->response_format);
+    set(r, "structured_outputs", p->structured_outputs);
+    set(r, "json_schema", p->json_schema);
+    set(r, "guided_json", p->guided_json);
+    set(r, "guided_regex", p->guided_regex);
+    set(r, "guided_choice", p->guided_choice);
+    set(r, "guided_grammar", p->guided_grammar);
+    set(r, "grammar", p->grammar);
+    (void)json_object_set_new(r, "parallel_tool_calls", json_boolean(p->parallel_tool_calls));
+    if (p->thinking_budget >= 0)
+        (void)json_object_set_new(r, "thinking_budget", json_integer(p->thinking_budget));
+    const ech_status rc = r != NULL ? ech_json_dump(b, r) : ECH_ENOMEM;
+    json_decref(r);
+    return rc;
+}
+
+static void refuse(ech_exchange *const x, const char *const field, const ech_error *const err)
+{
+    const int status = err->code == ECH_ENOMEM ? 503 : 400;
+    const char *const code = err->code == ECH_EUNSUPPORTED ? "unsupported_value" : "invalid_value";
+    ech_reply_error(x, status, code, field[0] != '\0' ? field : NULL, "%s", err->text);
+}
+
+bool ech_guide_take(ech_exchange *const x, const ech_params *const p, const bool is_text)
+{
+    char field[ECH_GUIDE_FIELD_BYTES] = "";
+    ech_error err = { 0 };
+    ech_buf request = { 0 };
+    ech_guide_options o = ech_guide_options_default();
+    o.reasoning = x->server->guides.reasoning;
+    o.tools = x->server->guides.tools;
+    o.is_text = is_text;
+    ech_status rc = put_request(p, &request);
+    if (rc != ECH_OK)
+        (void)ech_fail(&err, rc, "there is no memory for the request now");
+    else
+        rc = ech_guide_create(&x->guide, request.data, request.len, &o, field, &err);
+    ech_buf_fini(&request);
+    if (rc != ECH_OK) refuse(x, field, &err);
+    return rc == ECH_OK;
+}
+
+bool ech_guide_apply(ech_exchange *const x, ech_request_options *const options)
+{
+    const ech_constraint_spec *const spec = ech_guide_spec(x->guide);
     ech_error err;
-    const ech_status rc = compile(x->server, &t->spec, &c, &err);
-    if (rc != ECH_OK) {
-        const int status = rc == ECH_ENOMEM ? 503 : 400;
-        ech_reply_error(x, status, rc == ECH_EUNSUPPORTED ? "unsupported_value" : "invalid_value",
-                        param, "%s", err.text);
+    options->parser = ech_guide_parser(x->guide);
+    options->thinking_budget = ech_guide_thinking_budget(x->guide);
+    if (spec == NULL) return true;
+    if (compile(x->server, spec, &x->constraint, &err) != ECH_OK) {
+        refuse(x, ech_guide_spec_field(x->guide), &err);
         return false;
     }
-    x->constraint = c;
-    options->constraint = c;
+    options->constraint = x->constraint;
     return true;
-}
-
-static bool fill_parser(ech_exchange *const x, const ech_guide_request *const r,
-                        const ech_parser_start start, ech_request_options *const options)
-{
-    ech_parser_options *const o = ech_arena_alloc(&x->arena, sizeof *o);
-    if (o == NULL) return ech_reply_refuse(x, "messages", "do not fit in memory");
-    *o = ech_parser_options_default();
-    o->reasoning = x->server->guides.reasoning;
-    o->tools = r->mode != ECH_TOOL_MODE_NONE ? x->server->guides.tools : ECH_TOOLS_NONE;
-    o->start = start;
-    o->tool_names = r->names;
-    o->n_tools = r->n_names;
-    options->parser = o;
-    return true;
-}
-
-bool ech_guide_apply(ech_exchange *const x, const ech_params *const p,
-                     const ech_guide_request *const r, const char *const prompt, const size_t len,
-                     ech_request_options *const options)
-{
-    const ech_guides *const g = &x->server->guides;
-    const bool is_chat = prompt != NULL;
-    const ech_parser_start start =
-        is_chat ? ech_parser_start_of(g->reasoning, prompt, len) : ECH_START_CLOSED;
-    content_spec content;
-    if (!take_content(x, p, &content)) return false;
-    if (is_chat && !fill_parser(x, r, start, options)) return false;
-
-    const bool must_call = r->mode == ECH_TOOL_MODE_REQUIRED || r->mode == ECH_TOOL_MODE_NAMED;
-    const bool guides_calls = must_call || (r->mode == ECH_TOOL_MODE_AUTO && has_strict_tool(r));
-    options->thinking_budget = is_chat ? p->thinking_budget : -1;
-    if (content.param == NULL && !guides_calls && options->thinking_budget < 0) return true;
-
-    spec_texts t = { .spec = ech_constraint_spec_default() };
-    spec_content(&t, &content);
-    if (is_chat) spec_reasoning(g, &t, start);
-    const char *const param = content.param != NULL ? content.param
-                              : guides_calls        ? "tools"
-                                                    : "thinking_budget";
-    const bool ok = (!guides_calls || spec_calls(x, &t, r, p->parallel_tool_calls)) &&
-                    constrain(x, &t, param, options);
-    spec_fini(&t);
-    return ok;
 }

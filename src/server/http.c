@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "echelon/constraint.h"
+#include "echelon/guide.h"
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
 #include "src/base/error.h"
@@ -279,6 +279,7 @@ static void on_completed(void *const cls, struct MHD_Connection *const conn, voi
     ech_audit_write(x);
     json_decref(x->json);
     json_decref(x->kept);
+    ech_guide_destroy(&x->guide);
     ech_constraint_unref(&x->constraint);
     ech_buf_fini(&x->body);
     ech_buf_fini(&x->reply);
