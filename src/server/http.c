@@ -156,6 +156,7 @@ static void check_head(ech_exchange *const x, const char *const method, const ch
 static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
 {
     (void)MHD_add_response_header(r, "x-request-id", x->id);
+    (void)MHD_add_response_header(r, "request-id", x->id); /* where Anthropic's SDK looks */
     if (x->content_type != NULL) (void)MHD_add_response_header(r, "Content-Type", x->content_type);
     if (x->allow != NULL && x->status == 405) (void)MHD_add_response_header(r, "Allow", x->allow);
     if (x->ignored.len > 0) (void)MHD_add_response_header(r, "x-echelon-ignored", x->ignored.data);

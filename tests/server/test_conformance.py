@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cases import case, need, run, skip
-from harness import accumulate, frames_of
+from harness import accumulate
 
 SUM = [{"role": "user", "content": "What is 12 + 6?"}]
 TOOLS = [
