@@ -44,6 +44,7 @@
 #ifndef ECHELON_ENGINE_H
 #define ECHELON_ENGINE_H
 
+#include "echelon/machine.h"
 #include "echelon/model.h"
 #include "echelon/status.h"
 #include "echelon/types.h"
@@ -148,7 +149,11 @@ typedef struct ech_engine_info {
     uint32_t threads;       /* per chip */
     const int32_t *eos_ids; /* [n_eos_ids] end-of-sequence ids of the model */
     size_t n_eos_ids;
-    const char *model_dir; /* the folder or file that was opened; zero-terminated */
+    const char *model_dir;  /* the folder or file that was opened; zero-terminated */
+    uint64_t step_bytes;    /* packed weights that a step reads, whatever its rows */
+    uint64_t step_params;   /* multiply-accumulates with weights of a decoded token */
+    uint64_t layer_params;  /* of a prompt's token: without the head */
+    ech_meter_kind product; /* what most of them are, to be held against ech_meter_run() */
 } ech_engine_info;
 
 /** Fills *ret_info as far as its struct_size says. */

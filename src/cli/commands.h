@@ -10,6 +10,7 @@
 
 #define ECH_COMMAND_MAP(X)                                                                         \
     X(bench)                                                                                       \
+    X(doctor)                                                                                      \
     X(inspect)                                                                                     \
     X(template)                                                                                     \
     X(tokenize)                                                                                    \

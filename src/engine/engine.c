@@ -34,6 +34,22 @@ ech_status ech_engine_wait_ready(ech_engine *e, int timeout_ms, ech_load_progres
     return rc;
 }
 
+/* Integer products for quantised weights, bf16 where it was asked for: what most bytes take. */
+static ech_meter_kind main_product(const ech_engine *e)
+{
+    uint64_t bytes[ECH_METER_KINDS] = { 0 };
+    ech_model_tensor t = { 0 };
+    for (uint32_t i = 0; ech_model_tensor_at(e->model, i, &t) == ECH_OK; i++) {
+        ech_meter_kind kind = t.packed_type[0] == 'q' ? ECH_METER_INT8 : ECH_METER_F32;
+        if (e->options.compute == ECH_COMPUTE_BF16 && strcmp(t.packed_type, "bf16") == 0)
+            kind = ECH_METER_BF16;
+        if (t.read_per_step) bytes[kind] += t.packed_bytes;
+    }
+    if (bytes[ECH_METER_INT8] >= bytes[ECH_METER_BF16] + bytes[ECH_METER_F32])
+        return ECH_METER_INT8;
+    return bytes[ECH_METER_BF16] > bytes[ECH_METER_F32] ? ECH_METER_BF16 : ECH_METER_F32;
+}
+
 void ech_engine_info_get(const ech_engine *e, ech_engine_info *ret_info)
 {
     const ech_memory_shape *const shape = &e->memory.shape;
@@ -54,6 +70,11 @@ void ech_engine_info_get(const ech_engine *e, ech_engine_info *ret_info)
         .eos_ids = e->limits.eos_ids,
         .n_eos_ids = e->limits.n_eos_ids,
         .model_dir = e->model_info.path,
+        .step_bytes = e->model_info.step_bytes,
+        .step_params = e->model_info.n_params_step,
+        .layer_params =
+            e->model_info.n_params_step - (uint64_t)e->model_info.vocab * e->model_info.hidden,
+        .product = main_product(e),
     };
     const size_t size = ret_info->struct_size < sizeof info ? ret_info->struct_size : sizeof info;
     memcpy(ret_info, &info, size);

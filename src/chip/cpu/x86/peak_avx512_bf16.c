@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The peak loop of AVX-512 BF16: see peak.h. */
+#include <immintrin.h>
+
+#include "src/chip/cpu/peak.h"
+
+#define N_ACC 16
+
+uint64_t ech_peak_bf16_avx512_bf16(const uint64_t rounds)
+{
+    __m512 acc[N_ACC];
+    const __m512 w = _mm512_set1_ps(0);
+    PEAK_UNROLL for (int i = 0; i < N_ACC; i++) acc[i] = _mm512_setzero_ps();
+    for (uint64_t r = 0; r < rounds; r++) {
+        PEAK_UNROLL for (int i = 0; i < N_ACC; i++)
+        {
+            __asm__ volatile("vdpbf16ps %1, %1, %0" : "+v"(acc[i]) : "v"(w));
+        }
+    }
+    return rounds * N_ACC * 32;
+}
