@@ -77,5 +77,5 @@ function(ech_script_test name)
   endif()
   add_test(NAME ${name} COMMAND ${T_COMMAND} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS ${T_LABEL} SKIP_RETURN_CODE 77
-                       ENVIRONMENT "ECHELON=$<TARGET_FILE:echelon>;ECH_BUILD=${PROJECT_BINARY_DIR};${T_ENVIRONMENT}")
+                       ENVIRONMENT "ECHELON=$<TARGET_FILE:echelon>;ECH_BUILD=${PROJECT_BINARY_DIR};XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache;${T_ENVIRONMENT}")
 endfunction()

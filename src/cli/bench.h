@@ -8,7 +8,7 @@
 #include "src/cli/options.h"
 
 /* A benchmark is a file cmd_bench_NAME.c that defines ech_bench_NAME, and a line here. */
-#define ECH_BENCH_MAP(X) X(runtime) X(serve)
+#define ECH_BENCH_MAP(X) X(model) X(runtime) X(serve)
 
 #define X(name)          extern const ech_command ech_bench_##name;
 ECH_BENCH_MAP(X)

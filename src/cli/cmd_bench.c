@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `echelon bench NAME`: finds the benchmark and runs it as a command of its own. */
+/*
+ * `echelon bench NAME`: finds the benchmark and runs it as a command of its own. Whatever is no
+ * name is a model, or the options of its benchmark: `echelon bench MODEL` is `echelon bench model
+ * MODEL`.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +24,8 @@ static const char *name_of(const ech_command *const cmd)
 
 static void print_list(FILE *const out)
 {
-    (void)fprintf(out, "usage: echelon bench NAME [OPTIONS]\n\n");
+    (void)fprintf(out,
+                  "usage: echelon bench MODEL [OPTIONS]\n       echelon bench NAME [OPTIONS]\n\n");
     for (size_t i = 0; i < sizeof BENCHES / sizeof BENCHES[0]; i++) {
         (void)fprintf(out, "  %-12s %s\n", name_of(BENCHES[i]), BENCHES[i]->summary);
     }
@@ -36,13 +41,15 @@ static int run(const int argc, char **const argv)
         if (strcmp(name_of(BENCHES[i]), argv[0]) == 0)
             return ech_command_main(BENCHES[i], argc, argv);
     }
-    return ech_usage_error("there is no benchmark '%s'; 'echelon bench' lists them", argv[0]);
+    /* argv[-1] is the word "bench". */
+    return ech_command_main(&ech_bench_model, argc + 1, argv - 1);
 }
 
 const ech_command ech_cmd_bench = {
     "bench",
-    "NAME",
-    "measure: the runtime, a model, a server",
+    "MODEL|NAME",
+    "measure: a model, the runtime, a server",
+    "echelon bench models/tale -p 512 -n 128\n"
     "echelon bench serve --url http://127.0.0.1:8080/v1",
     NULL,
     0,

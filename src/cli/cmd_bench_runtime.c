@@ -17,8 +17,8 @@
 #include "echelon/worker.h"
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
-#include "src/base/log.h"
 #include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/cli/bench.h"
 
 #define N_TRIPS   20000u

@@ -19,6 +19,7 @@
 #include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/cli/generate_print.h"
+#include "src/cli/last_run.h"
 
 enum { LOOK_MS = 100, MAX_DEVICES = 16 };
 #define MAX_PROMPT_BYTES ((size_t)256 << 20)
@@ -434,6 +435,7 @@ static ech_status generate(session *s, ech_error *err)
 static void end_session(session *s)
 {
     ech_request_close(&s->request);
+    if (s->engine != NULL) ech_last_run_keep("generate", s->engine);
     ech_engine_close(&s->engine);
     for (size_t i = 0; i < n_given; i++) {
         if (s->answers != NULL) ech_printed_fini(&s->answers[i]);
