@@ -13,6 +13,7 @@ typedef struct ech_guide {
     const ech_constraint_hook *hook;
     void *hook_state;            // of hook
     ech_constraint_state *state; // of a constraint
+    ech_constraint_state *ahead; // behind the ids of the last look ahead; NULL: never looked
 } ech_guide;
 
 /* Both NULL: nothing is restricted. thinking_budget: tokens, -1 for none. */
@@ -22,6 +23,13 @@ void ech_guide_close(ech_guide *g);
 bool ech_guide_is_open(const ech_guide *g);
 /* Writes all n_words. */
 ech_status ech_guide_mask(ech_guide *g, uint32_t *words, size_t n_words, ech_error *err);
+/*
+ * The ids that must follow, each the only one that its mask has: at most max, into ids[]; how many.
+ * Ids from a caller's hook are never known.
+ */
+uint32_t ech_guide_look_ahead(ech_guide *g, int32_t *ids, uint32_t max);
+/* The mask behind the ids of the last look ahead. */
+ech_status ech_guide_mask_ahead(ech_guide *g, uint32_t *words, size_t n_words, ech_error *err);
 /* Takes an id. *ret_ended: nothing but an end of sequence may follow. */
 ech_status ech_guide_accept(ech_guide *g, int32_t id, bool *ret_ended, ech_error *err);
 

@@ -6,6 +6,7 @@
  * Invariant: a request is in e->live until each of its answers has had its FINISH, then in
  * e->ending until no step in flight names its answers, then it is let go.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "src/base/atomic.h"
@@ -13,6 +14,8 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/engine/engine_int.h"
+
+enum { MAX_AHEAD = 64 }; /* forced ids that are looked for at once */
 
 static void list_append(ech_request_list *l, ech_request *r)
 {
@@ -342,11 +345,27 @@ static ech_status parse_id(const ech_engine *e, ech_answer *a, int32_t id, ech_e
     return ech_parser_feed(a->parser, id, bytes, len, err);
 }
 
+/* The id that was drawn, or one that was known ahead and has its log-probability now. */
+static ech_status append_id(ech_answer *a, int32_t id, ech_error *err)
+{
+    ech_seq *const seq = &a->seq;
+    const uint32_t at = ech_seq_n_taken(seq);
+    if (seq->n_ahead == 0) {
+        seq->ids[seq->n_ids++] = id;
+        return ECH_OK;
+    }
+    if (seq->ids[at] != id)
+        return ech_fail(err, ECH_EINTERNAL, "drawing a token: it is %d, its mask has only %d", id,
+                        seq->ids[at]);
+    seq->n_ahead--;
+    return ECH_OK;
+}
+
 static ech_status take_id(ech_engine *e, ech_answer *a, const ech_sample_out *out, ech_error *err)
 {
     ech_request *const r = a->request;
     const int32_t id = out->id;
-    a->seq.ids[a->seq.n_ids++] = id;
+    ECH_TRY(append_id(a, id, err));
     a->mu = out->mu;
     count_token(e, a);
     ech_event ev = { .kind = ECH_EVENT_TOKEN, .choice = a->index, .id = id };
@@ -362,7 +381,7 @@ static ech_status take_id(ech_engine *e, ech_answer *a, const ech_sample_out *ou
     const char *const stop = tell_events(a);
     if (stop != NULL || has_ended) /* nothing but an end of sequence could follow */
         ech_live_finish(e, a, ECH_FINISH_STOP, stop, NULL);
-    else if (a->seq.n_ids == a->seq.max_ids)
+    else if (ech_seq_n_taken(&a->seq) == a->seq.max_ids)
         ech_live_finish(e, a, ECH_FINISH_LENGTH, NULL, NULL);
     return ECH_OK;
 }
@@ -380,6 +399,14 @@ static ech_status check_record(const ech_engine *e, const ech_sample_out *out, e
         return ech_fail(err, ECH_EINTERNAL, "drawing a token: the chip's record is broken (%u, %d)",
                         out->status, out->id);
     return ECH_OK;
+}
+
+/* Drawn, it would have been the only id of its mask. */
+static ech_status check_forced(const ech_sample_out *out, ech_error *err)
+{
+    if (isfinite(out->logprob)) return ECH_OK;
+    return ech_fail(err, ECH_ENUMERIC,
+                    "drawing a token: the constraint leaves one id, the model's logits exclude it");
 }
 
 static void tell_score(ech_answer *a, uint32_t pos, const ech_sample_out *out)
@@ -414,8 +441,10 @@ static void read_draw(ech_engine *e, const ech_step *step, uint32_t i)
     ech_error err = { .code = ECH_OK };
     const ech_sample_out *const out = ech_step_record(step, &e->memory, i);
     ech_status rc = check_record(e, out, &err);
-    if (rc == ECH_OK && d->is_score) tell_score(a, d->pos, out);
-    if (rc == ECH_OK && !d->is_score) rc = take_id(e, a, out, &err);
+    const bool is_prompt = d->pos < a->seq.n_prompt;
+    if (rc == ECH_OK && !is_prompt && d->is_score) rc = check_forced(out, &err);
+    if (rc == ECH_OK && is_prompt) tell_score(a, d->pos, out);
+    if (rc == ECH_OK && !is_prompt) rc = take_id(e, a, out, &err);
     if (rc != ECH_OK) ech_live_finish(e, a, ECH_FINISH_ERROR, NULL, &err);
 }
 
@@ -439,6 +468,21 @@ static void check_reader(const ech_engine *e, const ech_plan_item *it)
     if (ech_load_relaxed(&r->unread_bytes) == 0) ech_inbox_ring(r->inbox);
 }
 
+/* Ids that the constraint leaves no choice about go into the next step as if they were a prompt. */
+static void look_ahead(ech_engine *e, ech_answer *a)
+{
+    ech_seq *const seq = &a->seq;
+    const ech_request *const r = a->request;
+    if (a->has_finished || !r->takes_forced || seq->n_ahead > 0 || seq->n_ids == seq->n_prompt)
+        return;
+    if (seq->n_ids - seq->n_prompt < r->min_tokens) return; /* stop ids are banned */
+    uint32_t room = seq->max_ids - seq->n_ids;
+    if (room > MAX_AHEAD) room = MAX_AHEAD;
+    const uint32_t n = ech_guide_look_ahead(&a->guide, seq->ids + seq->n_ids, room);
+    /* One that is being drawn anyway brings nothing. */
+    if (n > seq->n_pending) ech_sched_know(seq, n, &e->steps[e->n_done & 1].plan);
+}
+
 void ech_live_read(ech_engine *e, const ech_step *step)
 {
     for (uint32_t i = 0; i < step->plan.n_items; i++)
@@ -447,6 +491,7 @@ void ech_live_read(ech_engine *e, const ech_step *step)
         read_draw(e, step, i);
     for (uint32_t i = 0; i < step->plan.n_items; i++) {
         finish_scored(e, &step->plan.items[i]);
+        look_ahead(e, (ech_answer *)step->plan.items[i].seq);
         check_reader(e, &step->plan.items[i]);
     }
 }

@@ -61,6 +61,7 @@ struct ech_request {
     bool skip_special, echo, scores_only;
     ech_constraint *constraint; // a reference, or NULL
     int64_t thinking_budget;
+    bool takes_forced; // nothing but its constraint forbids ids, so one that it forces is drawn
     int64_t deadline_ns;
     const char *tenant, *cache_salt;
     uint32_t tenant_weight;

@@ -230,6 +230,13 @@ void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const ech_br
     row->dry_sequences = write_list(&w, breakers->sequences, breakers->n_sequences);
 }
 
+bool ech_sampling_bends_masks(const ech_sampling *s)
+{
+    for (size_t i = 0; i < s->n_logit_bias; i++)
+        if (!isfinite(s->logit_bias[i].bias)) return true;
+    return s->n_allowed_ids > 0 || s->n_banned_ids > 0 || s->n_bad_words > 0 || s->mirostat != 0;
+}
+
 bool ech_sampling_needs_history(const ech_sampling *s)
 {
     return s->repetition_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0 ||

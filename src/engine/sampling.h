@@ -24,6 +24,8 @@ uint64_t ech_sampling_list_ints(const ech_sampling *s, size_t n_stop_ids);
  */
 void ech_sampling_fill(ech_sampler_row *row, const ech_sampling *s, const ech_breakers *breakers,
                        const int32_t *stop_ids, size_t n_stop_ids, int32_t *ints, uint32_t offset);
+/* Whether it may forbid an id that a mask allows, or keeps a state that every draw changes. */
+bool ech_sampling_bends_masks(const ech_sampling *s);
 /* Whether the row needs the ids that came before. */
 bool ech_sampling_needs_history(const ech_sampling *s);
 

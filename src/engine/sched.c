@@ -305,10 +305,17 @@ static void give_up_slot(ech_sched *s, ech_seq *seq)
     s->slots_used &= ~(UINT64_C(1) << seq->slot);
 }
 
+static void forget_ahead(ech_seq *seq)
+{
+    seq->n_ids -= seq->n_ahead;
+    seq->n_ahead = 0;
+}
+
 static void preempt(ech_sched *s, ech_seq *seq, ech_step_plan *plan)
 {
     ECH_ASSERT(seq->state == ECH_SEQ_RUNNING && seq->in_flight == 0 && seq->n_pending == 0);
     unplan(plan, seq);
+    forget_ahead(seq);
     ech_seq_drop_pages(s, seq);
     list_remove(&s->running, seq);
     give_up_slot(s, seq);
@@ -353,18 +360,21 @@ static uint32_t ready_rows(const ech_sched *s, const ech_seq *seq)
     return end > seq->n_sent ? end - seq->n_sent : 0;
 }
 
-/* Of n rows from n_sent on, those whose logits score the prompt id after them. */
+/* Of n rows from n_sent on, those whose logits score the id after them: of a prompt that is scored,
+ * or one that is known ahead. */
 static uint32_t scored_rows(const ech_seq *seq, uint32_t n)
 {
-    if (seq->n_scores == 0 || seq->n_sent + 1 >= seq->n_scores) return 0;
-    const uint32_t left = seq->n_scores - 1 - seq->n_sent;
+    const uint32_t end = seq->n_ahead > 0 ? seq->n_ids : seq->n_scores;
+    if (seq->n_sent + 1 >= end) return 0;
+    const uint32_t left = end - 1 - seq->n_sent;
     return n < left ? n : left;
 }
 
 static void plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *plan)
 {
     const uint32_t logits_left = s->max_logits - plan->n_logits;
-    if (scored_rows(seq, n) >= logits_left) n = logits_left > 0 ? logits_left - 1 : 0;
+    const bool draws = seq->n_sent + n == seq->n_ids + seq->n_pending;
+    if (scored_rows(seq, n) + draws > logits_left) n = logits_left;
     if (n == 0 || !make_room(s, seq, seq->n_sent + n, plan)) return;
     const uint32_t end = seq->n_sent + n;
     ech_plan_item *const it = &plan->items[plan->n_items++];
@@ -391,6 +401,35 @@ static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
         if (ready_rows(s, seq) == 1 && !is_planned(plan, seq)) plan_rows(s, seq, 1, plan);
         if (seq->state != ECH_SEQ_RUNNING) return; /* preempted itself: nothing behind it is left */
     }
+}
+
+/* How many rows a sequence with known ids gets: one, as if it drew them, and what half the prompt
+ * rows' budget has. Rows with logits are left for the others. */
+static uint32_t ahead_rows(const ech_sched *s, const ech_seq *seq, uint32_t budget,
+                           const ech_step_plan *plan)
+{
+    const uint32_t ready = ready_rows(s, seq), others = s->running.n - plan->n_items;
+    const uint32_t logits = s->max_logits - plan->n_logits, rows = s->max_rows - plan->n_rows;
+    const uint32_t room = logits < rows ? logits : rows;
+    const uint32_t most = room > others ? room - others + 1 : 1;
+    uint32_t n = 1 + budget / 2;
+    if (n > most) n = most;
+    return n < ready ? n : ready;
+}
+
+/* Sequences with known ids. Returns what is left of the budget. */
+static uint32_t plan_ahead(ech_sched *s, uint32_t budget, ech_step_plan *plan)
+{
+    for (ech_seq *seq = s->running.head, *next; seq != NULL; seq = next) {
+        next = seq->next;
+        if (plan->n_logits >= s->max_logits || plan->n_rows >= s->max_rows) return budget;
+        if (seq->n_ahead == 0 || ready_rows(s, seq) < 2 || is_planned(plan, seq)) continue;
+        const uint32_t before = plan->n_rows;
+        plan_rows(s, seq, ahead_rows(s, seq, budget, plan), plan);
+        if (plan->n_rows > before + 1) budget -= plan->n_rows - before - 1;
+        if (seq->state != ECH_SEQ_RUNNING) return budget; /* preempted itself */
+    }
+    return budget;
 }
 
 static ech_seq *oldest_prompt(const ech_sched *s, const ech_step_plan *plan)
@@ -439,6 +478,7 @@ void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_ste
     plan->n_admitted = 0;
     plan->needs_drain = false;
     plan_single_rows(s, plan);
+    prefill_rows = plan_ahead(s, prefill_rows, plan);
     if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, prefill_rows, plan);
     plan_single_rows(s, plan);
     plan_prompts(s, prefill_rows, plan);
@@ -494,11 +534,25 @@ void ech_sched_committed(ech_sched *s, const ech_step_plan *plan)
     }
 }
 
+void ech_sched_know(ech_seq *seq, uint32_t n, ech_step_plan *in_flight)
+{
+    ECH_ASSERT(seq->state == ECH_SEQ_RUNNING && seq->n_ahead == 0 && seq->n_pending <= 1);
+    for (uint32_t i = 0; seq->n_pending > 0 && i < in_flight->n_items; i++) {
+        if (in_flight->items[i].seq != seq) continue;
+        in_flight->items[i].samples = false; /* what it draws is known */
+        seq->n_pending = 0;
+    }
+    ECH_ASSERT(seq->n_pending == 0);
+    seq->n_ids += n;
+    seq->n_ahead = n;
+}
+
 void ech_sched_rolled_back(ech_sched *s)
 {
     s->n_steps_done = s->n_steps_sent;
     ech_sched_drop_stale(s);
     for (ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
+        forget_ahead(seq);
         seq->n_sent = seq->n_committed;
         seq->n_pending = 0;
         seq->in_flight = 0;

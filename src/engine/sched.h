@@ -23,7 +23,8 @@
  *
  *     0 … n_committed   keys and values are in its pages
  *       … n_sent        rows are in steps in flight
- *       … n_ids         ids are known, rows to be sent
+ *       … n_ids         ids are known, rows to be sent; the last n_ahead of them are not drawn: a
+ *                       constraint leaves no other, and the rows before them score them
  *       … + n_pending   ids are being drawn by steps in flight
  *       … max_ids       the end
  *
@@ -70,6 +71,7 @@ struct ech_seq {
     uint32_t slot;     // below max_running while it runs
     uint32_t n_pages;
     uint32_t n_committed, n_sent, n_pending;
+    uint32_t n_ahead;    // see ech_sched_know; the owner takes them one by one
     uint32_t n_inserted; // pages of it that are in the tree
     uint32_t in_flight;  // steps with its rows
     uint32_t n_reused;   // positions found in the tree at the last admission
@@ -116,7 +118,7 @@ typedef struct ech_plan_item {
     ech_seq *seq;
     uint32_t first, n_rows;
     bool samples;      // the last row's logits give the next id
-    uint32_t n_scores; // rows, from the first, whose logits score the next prompt id
+    uint32_t n_scores; // rows, from the first, whose logits score the next id
 } ech_plan_item;
 
 typedef struct ech_step_plan {
@@ -157,6 +159,13 @@ void ech_sched_sent(ech_sched *s, const ech_step_plan *plan);
  * ids to seq->ids and n_ids.
  */
 void ech_sched_committed(ech_sched *s, const ech_step_plan *plan);
+/*
+ * The owner knows the n ids that follow, and has put them behind seq->ids[n_ids - 1]: they need not
+ * be drawn, and their rows go into one step. in_flight: the plan of the step in flight, if there is
+ * one; what it draws for the sequence is the first of these ids. Forgotten, to be drawn or known
+ * again, when the sequence is preempted or a step is lost.
+ */
+void ech_sched_know(ech_seq *seq, uint32_t n, ech_step_plan *in_flight);
 /* Every step in flight was lost: all rows since the last commit are to be sent again. */
 void ech_sched_rolled_back(ech_sched *s);
 
@@ -166,6 +175,12 @@ void ech_sched_rolled_back(ech_sched *s);
  * ech_sched_committed or ech_sched_rolled_back).
  */
 bool ech_sched_end(ech_sched *s, ech_seq *seq);
+
+/* Ids that were drawn or taken, the prompt's included. */
+static inline uint32_t ech_seq_n_taken(const ech_seq *const seq)
+{
+    return seq->n_ids - seq->n_ahead;
+}
 
 /* Whether a sequence of so many ids could run if it were alone. */
 bool ech_sched_fits(const ech_sched *s, uint64_t max_ids);

@@ -68,6 +68,7 @@ static void write_row(const ech_step *step, const ech_memory *m, const ech_seq *
 static void write_history(const ech_memory *m, ech_answer *a)
 {
     int32_t *const history = slot_history(m, a->seq.slot);
+    if (a->n_history > a->seq.n_ids) a->n_history = a->seq.n_ids; /* some were forgotten */
     memcpy(history + a->n_history, a->seq.ids + a->n_history,
            (a->seq.n_ids - a->n_history) * sizeof *history);
     a->n_history = a->seq.n_ids;
@@ -81,7 +82,9 @@ static void write_score_row(const ech_draw *d, uint32_t logit_row, ech_sampler_r
     row->target_id = d->answer->seq.ids[d->pos];
     row->out_slot = -1;
     row->want_logprob = 1;
-    row->n_top = (uint32_t)d->answer->request->prompt_logprobs;
+    const ech_request *const r = d->answer->request;
+    const int32_t wanted = d->pos < d->answer->seq.n_prompt ? r->prompt_logprobs : r->logprobs;
+    row->n_top = wanted > 0 ? (uint32_t)wanted : 0;
 }
 
 static void write_draw_row(const ech_step *step, const ech_memory *m, const ech_draw *d,
@@ -123,6 +126,8 @@ static ech_status write_mask(ech_step *step, const ech_memory *m, ech_draw *d, e
     d->awaits_mask = d->pos > a->seq.n_ids;
     step->has_gate = step->has_gate || d->awaits_mask;
     if (d->awaits_mask) return ECH_OK;
+    if (a->seq.n_ahead > 0)
+        return ech_guide_mask_ahead(&a->guide, words, ECH_MASK_WORDS(m->shape.vocab), err);
     return ech_guide_mask(&a->guide, words, ECH_MASK_WORDS(m->shape.vocab), err);
 }
 

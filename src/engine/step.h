@@ -19,7 +19,7 @@
 typedef struct ech_draw {
     ech_answer *answer;
     bool awaits_mask; /* its mask can be written when the id before it is known */
-    bool is_score;    /* of the prompt id at pos; else the id at pos is drawn */
+    bool is_score;    /* of the known id at pos, a prompt's or one ahead; else it is drawn */
     uint32_t pos;     /* of the id */
 } ech_draw;
 

@@ -265,6 +265,7 @@ static ech_status fill(ech_request *r, const ech_request_limits *limits,
                         "the lists of ids (bias, allowed, banned, bad words, stop) take %llu "
                         "entries, a request may have %u",
                         (unsigned long long)n_lists, limits->max_lists);
+    r->takes_forced = !ech_sampling_bends_masks(&r->sampling);
     ECH_TRY(find_breakers(r, limits, err));
     ech_ids ids = { 0 };
     const ech_status rc = make_answers(r, o, limits, &ids, err);

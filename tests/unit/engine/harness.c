@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "echelon/constraint.h"
 #include "tests/unit/test.h"
 
 ech_engine_options h_options(void)
@@ -187,6 +188,57 @@ void h_assert_same(const h_choice *a, const h_choice *b)
     print_choice("one", a);
     print_choice("other", b);
     fail_msg("the answers differ");
+}
+
+struct ech_constraint *h_constraint(ech_engine *e, int kind, const char *text)
+{
+    ech_mask_vocab *vocab = NULL;
+    ech_constraint *constraint = NULL;
+    ech_error err = { .code = ECH_OK };
+    ech_constraint_spec spec = ech_constraint_spec_default();
+    spec.content_kind = (ech_constraint_kind)kind;
+    spec.content = text;
+    spec.content_len = strlen(text);
+    if (ech_engine_mask_vocab(e, &vocab, &err) != ECH_OK ||
+        ech_constraint_compile(vocab, &spec, NULL, &constraint, &err) != ECH_OK)
+        fail_msg("making a constraint: %s", err.text);
+    ech_mask_vocab_unref(&vocab);
+    return constraint;
+}
+
+static ech_status hook_open(void *self, void **ret_state, ech_error *err)
+{
+    ech_constraint_state *state = NULL;
+    const ech_status rc = ech_constraint_state_create(self, -1, &state, err);
+    *ret_state = state;
+    return rc;
+}
+
+static ech_status hook_mask(void *state, uint32_t *words, size_t n_words, ech_error *err)
+{
+    return ech_constraint_state_mask(state, words, n_words, err);
+}
+
+static ech_status hook_accept(void *state, int32_t id, bool *ret_ended, ech_error *err)
+{
+    const ech_status rc = ech_constraint_state_accept(state, id, err);
+    *ret_ended = ech_constraint_state_is_complete(state);
+    return rc;
+}
+
+static void hook_close(void *state)
+{
+    ech_constraint_state *s = state;
+    ech_constraint_state_destroy(&s);
+}
+
+ech_constraint_hook h_plain_hook(struct ech_constraint *constraint)
+{
+    return (ech_constraint_hook){ .self = constraint,
+                                  .open = hook_open,
+                                  .mask = hook_mask,
+                                  .accept = hook_accept,
+                                  .close = hook_close };
 }
 
 ech_engine_counters h_counters(ech_engine *e)

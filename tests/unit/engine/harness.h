@@ -60,6 +60,11 @@ void h_clear(h_result *r);
 void h_assert_same(const h_choice *a, const h_choice *b);
 bool h_is_same(const h_choice *a, const h_choice *b);
 
+/* A constraint for the engine's vocabulary; fails the test when it doesn't compile. */
+struct ech_constraint *h_constraint(ech_engine *e, int kind, const char *text);
+/* The same constraint as a hook, which knows no id ahead. */
+ech_constraint_hook h_plain_hook(struct ech_constraint *constraint);
+
 ech_engine_counters h_counters(ech_engine *e);
 /* Waits until nothing runs or waits; then every page must be free or cached. */
 void h_assert_idle(ech_engine *e);

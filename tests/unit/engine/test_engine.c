@@ -3,6 +3,7 @@
 #include "tests/unit/test.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -664,6 +665,78 @@ static void a_constraint_is_satisfied(void **state)
 
 /* "<think>" and its end are added tokens of the model: fed as a prompt's ids they are not parsed,
  * forced by a bias they are. */
+/* A constraint that often leaves no choice: its ids are computed at once, and nothing tells. */
+static void forced_ids_are_those_of_plain_decoding(void **state)
+{
+    (void)state;
+    static const struct {
+        int kind;
+        const char *text;
+    } specs[] = {
+        { ECH_CONSTRAINT_REGEX, "#7%4@~0#9%2~ said [a-z]{3,5} to (Hugo|Molly) "
+                                "and walked back to the village\\." },
+        { ECH_CONSTRAINT_JSON_SCHEMA,
+          "{\"type\":\"object\",\"properties\":{\"the_name_of_the_turtle\":{\"type\":"
+          "\"string\",\"maxLength\":6},\"number_of_boats\":{\"enum\":[1,22,333]}},"
+          "\"required\":[\"the_name_of_the_turtle\",\"number_of_boats\"],"
+          "\"additionalProperties\":false}" },
+        { ECH_CONSTRAINT_CHOICE, "[\"#7%4@~0#9%2@~5#1%8@~\"]" },
+    };
+    uint64_t steps[2] = { 0, 0 };
+    for (uint32_t i = 0; i < 12; i++) {
+        ech_constraint *c = h_constraint(E, specs[i % 3].kind, specs[i % 3].text);
+        const ech_constraint_hook hook = h_plain_hook(c);
+        const ech_prompt prompt = h_text(i % 2 == 0 ? "Once upon a time" : "The");
+        ech_request_options ro = h_request(&prompt);
+        ro.n = 1 + i % 3;
+        ro.max_tokens = i < 8 ? 100 : 7 + i;
+        ro.logprobs = i % 4 == 0 ? -1 : (int32_t)i;
+        ro.sampling.temperature = i % 2 == 0 ? 1 : 0;
+        ro.sampling.has_seed = true;
+        ro.sampling.repetition_penalty = 1.2f;
+        ro.sampling.dry_multiplier = i % 3 == 0 ? 1 : 0;
+        if (i == 5) ro.min_tokens = 3;
+        h_result *r[2];
+        for (int k = 0; k < 2; k++) {
+            const uint64_t before = h_counters(E).steps;
+            ro.constraint = k == 0 ? c : NULL;
+            ro.hook = k == 0 ? NULL : &hook;
+            r[k] = h_run(E, &ro);
+            steps[k] += h_counters(E).steps - before;
+        }
+        for (uint32_t k = 0; k < ro.n; k++)
+            h_assert_same(&r[1]->choices[k], &r[0]->choices[k]);
+        h_free(&r[0]);
+        h_free(&r[1]);
+        ech_constraint_unref(&c);
+    }
+    print_message("%llu steps, plain %llu\n", (unsigned long long)steps[0],
+                  (unsigned long long)steps[1]);
+    assert_true(steps[0] * 4 < steps[1] * 3);
+}
+
+/* What forbids the forced id: the request fails as it does when the id is drawn. */
+static void a_forced_id_that_is_banned_fails(void **state)
+{
+    (void)state;
+    ech_constraint *c = h_constraint(E, ECH_CONSTRAINT_CHOICE, "[\"#7%4@~0#9\"]");
+    const ech_prompt prompt = h_text("The");
+    ech_request_options ro = h_request(&prompt);
+    ro.constraint = c;
+    h_result *good = h_run(E, &ro);
+    const int32_t last = good->choices[0].ids[good->choices[0].n - 1];
+    const ech_logit_bias never = { .id = last, .bias = -INFINITY };
+    assert_int_equal(good->error.code, ECH_OK);
+    ro.sampling.logit_bias = &never;
+    ro.sampling.n_logit_bias = 1;
+    h_result *bad = h_run(E, &ro);
+    assert_int_equal(bad->error.code, ECH_ENUMERIC);
+    assert_int_equal(bad->choices[0].n, good->choices[0].n - 1);
+    h_free(&good);
+    h_free(&bad);
+    ech_constraint_unref(&c);
+}
+
 static void reasoning_is_told_from_content(void **state)
 {
     (void)state;
@@ -738,6 +811,8 @@ int main(void)
         cmocka_unit_test(dry_ends_at_its_breakers),
         cmocka_unit_test(a_hook_restricts_every_id),
         cmocka_unit_test(a_constraint_is_satisfied),
+        cmocka_unit_test(forced_ids_are_those_of_plain_decoding),
+        cmocka_unit_test(a_forced_id_that_is_banned_fails),
         cmocka_unit_test(reasoning_is_told_from_content),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "echelon/constraint.h"
 #include "src/base/clock.h"
 #include "tests/unit/engine/harness.h"
 #include "tests/unit/engine/trouble.h"
@@ -37,6 +38,7 @@ typedef struct spec {
     char stop_text[4];
     const char *stops[1];
     int cancel_after; // events; 0: never
+    int constraint;   // -1: none
     h_result *solo;
     h_result *mixed;
     ech_request *request;
@@ -44,6 +46,20 @@ typedef struct spec {
 } spec;
 
 static spec SPECS[N_REQUESTS];
+
+/* Some requests have a constraint, which knows ids ahead; their solo run draws each of them. */
+enum { N_CONSTRAINTS = 3 };
+static ech_constraint *CONSTRAINTS[N_CONSTRAINTS];
+static ech_constraint_hook HOOKS[N_CONSTRAINTS];
+
+static void make_constraints(ech_engine *e)
+{
+    CONSTRAINTS[0] = h_constraint(e, ECH_CONSTRAINT_CHOICE, "[\"#7%4@~0#9%2@~5#1\",\"red\"]");
+    CONSTRAINTS[1] = h_constraint(e, ECH_CONSTRAINT_REGEX, "([a-z]{2,5}#@~%0){1,9}");
+    CONSTRAINTS[2] = h_constraint(e, ECH_CONSTRAINT_JSON_OBJECT, "");
+    for (int i = 0; i < N_CONSTRAINTS; i++)
+        HOOKS[i] = h_plain_hook(CONSTRAINTS[i]);
+}
 
 /* ---- random requests ---- */
 
@@ -80,7 +96,7 @@ static void draw_sampling(spec *s)
 /* Prompts that share beginnings: one of four, to a random length, then ids of its own. */
 static void draw_spec(spec *s)
 {
-    *s = (spec){ 0 };
+    *s = (spec){ .constraint = draw(5) == 0 ? (int)draw(N_CONSTRAINTS) : -1 };
     const uint32_t family = draw(4), n_shared = draw(120), n_own = 1 + draw(60);
     for (uint32_t i = 0; i < n_shared; i++)
         s->ids[i] = (int32_t)((family * 7919 + i * 104729) % VOCAB);
@@ -137,6 +153,8 @@ static void run_mixed(ech_engine *e)
         for (uint32_t k = draw(6); k > 0 && submitted < N_REQUESTS; k--, submitted++, running++) {
             spec *const s = &SPECS[submitted];
             s->mixed = calloc(1, sizeof *s->mixed);
+            s->o.hook = NULL;
+            if (s->constraint >= 0) s->o.constraint = CONSTRAINTS[s->constraint];
             assert_int_equal(ech_engine_submit(e, &s->o, &s->request, NULL), ECH_OK);
         }
         for (int i = 0; i < submitted; i++)
@@ -214,6 +232,7 @@ static uint32_t run_round(int round, ech_engine *solo, h_trouble_kind what)
     const ech_engine_options o = round_options(round);
     for (int i = 0; i < N_REQUESTS; i++) {
         draw_spec(&SPECS[i]);
+        if (SPECS[i].constraint >= 0) SPECS[i].o.hook = &HOOKS[SPECS[i].constraint];
         SPECS[i].solo = h_run(solo, &SPECS[i].o);
         assert_int_equal(SPECS[i].solo->submitted, ECH_OK);
     }
@@ -239,9 +258,12 @@ static uint32_t run_rounds(int n, h_trouble_kind what)
     o.no_prefix_cache = true;
     o.max_seq_len = 288;
     ech_engine *solo = h_open(&o);
+    make_constraints(solo);
     for (int round = 0; round < n; round++)
         n_different += run_round(round, solo, what);
     ech_engine_close(&solo);
+    for (int i = 0; i < N_CONSTRAINTS; i++)
+        ech_constraint_unref(&CONSTRAINTS[i]);
     return n_different;
 }
 

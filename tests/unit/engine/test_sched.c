@@ -30,6 +30,8 @@ typedef struct sim {
     ech_sched sched;
     uint64_t content[MAX_PAGES][T];
     ech_step_plan plans[2];
+    bool draws[2][ECH_SCHED_MAX_RUNNING]; /* as it was when the plan was sent */
+    bool looks_ahead;                     /* now and then ids are known before they are drawn */
     uint64_t n_sent, n_done;
     int64_t now;
     sim_seq *seqs[MAX_SEQS];
@@ -149,6 +151,33 @@ static void check_plan(const sim *m, const ech_step_plan *plan)
     assert_true(rows <= m->sched.max_rows && logits <= m->sched.max_logits);
 }
 
+static void look_ahead(sim *m, sim_seq *q)
+{
+    ech_seq *const seq = &q->seq;
+    if (q->is_ended || seq->n_ahead > 0 || seq->n_ids == seq->n_prompt || draw(3) > 0) return;
+    const uint32_t most = seq->max_ids - seq->n_ids;
+    uint32_t n = draw(20);
+    if (n > most) n = most;
+    for (uint32_t i = 0; i < n; i++)
+        q->ids[seq->n_ids + i] = next_id(q->ids, seq->n_ids + i);
+    if (n > seq->n_pending) ech_sched_know(seq, n, &m->plans[m->n_done % 2]);
+}
+
+/* An id was drawn, or scored that was known. */
+static void take(sim *m, sim_seq *q)
+{
+    const uint32_t at = ech_seq_n_taken(&q->seq);
+    const int32_t id = next_id(q->ids, at);
+    if (q->is_ended) return;
+    if (q->seq.n_ahead > 0) {
+        assert_int_equal(q->ids[at], id);
+        q->seq.n_ahead--;
+    } else {
+        q->ids[q->seq.n_ids++] = id;
+    }
+    if (at + 1 >= q->stop_at) end(m, q);
+}
+
 static void finish_step(sim *m)
 {
     const ech_step_plan *const plan = &m->plans[m->n_done % 2];
@@ -158,10 +187,11 @@ static void finish_step(sim *m)
     ech_sched_committed(&m->sched, plan);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         sim_seq *const q = (sim_seq *)plan->items[i].seq;
-        if (!plan->items[i].samples || q->is_ended) continue;
-        q->ids[q->seq.n_ids] = next_id(q->ids, q->seq.n_ids);
-        q->seq.n_ids++;
-        if (q->seq.n_ids >= q->stop_at) end(m, q);
+        const uint32_t first = plan->items[i].first + 1; /* the id that the first row scores */
+        for (uint32_t k = 0; k < plan->items[i].n_scores; k++)
+            if (first + k >= q->seq.n_prompt) take(m, q);
+        if (m->draws[(m->n_done - 1) % 2][i]) take(m, q);
+        if (m->looks_ahead) look_ahead(m, q);
     }
 }
 
@@ -179,6 +209,8 @@ static bool turn(sim *m, uint32_t prefill_rows)
                 if (q->started_ns == 0) q->started_ns = m->now;
             }
             m->rows += plan->n_rows;
+            for (uint32_t i = 0; i < plan->n_items; i++)
+                m->draws[m->n_sent % 2][i] = plan->items[i].samples;
             ech_sched_sent(&m->sched, plan);
             m->n_sent++;
             return true;
@@ -206,6 +238,26 @@ static void check_answer(const sim_seq *q)
 }
 
 static sim M;
+
+/* Known ids take one step together with the row before them, and the step in flight is used. */
+static void known_ids_are_computed_at_once(void **state)
+{
+    (void)state;
+    sim_open(&M, 16, 4, 68);
+    sim_seq *const q = push(&M, 10, 40, "", 1);
+    while (q->seq.n_ids < 12)
+        (void)turn(&M, 32);
+    for (uint32_t i = 0; i < 20; i++)
+        q->ids[12 + i] = next_id(q->ids, 12 + i);
+    const uint64_t before = M.n_sent;
+    ech_sched_know(&q->seq, 20, &M.plans[M.n_done % 2]);
+    while (q->seq.n_ids < 33)
+        assert_true(turn(&M, 64));
+    assert_true(M.n_sent - before <= 2);
+    run_dry(&M, 32);
+    check_answer(q);
+    sim_close(&M);
+}
 
 static void first_come_first_admitted(void **state)
 {
@@ -360,10 +412,12 @@ static void the_oldest_is_never_preempted(void **state)
     sim_close(&M);
 }
 
-static void random_load(uint32_t n_pages, uint32_t max_running, uint32_t chunk, bool no_cache)
+static void random_load(uint32_t n_pages, uint32_t max_running, uint32_t chunk, bool no_cache,
+                        bool looks_ahead)
 {
     sim_open(&M, n_pages, max_running, chunk + max_running);
     M.sched.no_cache = no_cache;
+    M.looks_ahead = looks_ahead;
     uint32_t n_rollbacks = 0;
     while (M.n_seqs < 300) {
         if (draw(6) == 0) {
@@ -408,17 +462,20 @@ static void random_loads_are_answered_as_if_alone(void **state)
     const char *const given = getenv("ECH_SEED");
     rng = given != NULL ? strtoull(given, NULL, 0) : 20261130;
     print_message("seed=%llu\n", (unsigned long long)rng);
-    random_load(8, 4, 32, false);
-    random_load(11, 8, 7, false);
-    random_load(40, 16, 64, false);
-    random_load(9, 5, 1, false);
-    random_load(12, 6, 32, true);
+    for (int ahead = 0; ahead < 2; ahead++) {
+        random_load(8, 4, 32, false, ahead);
+        random_load(11, 8, 7, false, ahead);
+        random_load(40, 16, 64, false, ahead);
+        random_load(9, 5, 1, false, ahead);
+        random_load(12, 6, 32, true, ahead);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_come_first_admitted),
+        cmocka_unit_test(known_ids_are_computed_at_once),
         cmocka_unit_test(a_lower_priority_number_overtakes_and_ages),
         cmocka_unit_test(tenants_share_by_weight),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),

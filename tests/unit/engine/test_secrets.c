@@ -28,7 +28,7 @@ enum {
     N_PROMPTS = 64,
     N_COMMON = 20, // ids that all begin with …
     N_SECRET = 6,  // … then what only one has …
-    N_TAIL = 14,   // … then what all have
+    N_TAIL = 32,   // … then what all have
     N_PROMPT = N_COMMON + N_SECRET + N_TAIL,
     N_NEW = 12,
     N_ROUNDS = 8,
@@ -194,8 +194,9 @@ static ech_engine_options round_options(uint32_t round)
     o.max_running = RUNNING[round % 3];
     o.threads = 1 + round % 2;
     o.no_prefix_cache = round % 4 == 2;
-    o.max_seq_len = 64;
-    o.kv_memory = o.kv_memory / 64 * (8 + 5 * (round % 4)); /* 2 pages an answer: some must wait */
+    o.max_seq_len = 96;
+    o.kv_memory = o.kv_memory / 64 *
+                  (8 + 5 * (round % 4)); /* 3 pages an answer: some wait, some are preempted */
     o.platform = platform;
     o.chip_deaths = 1000; /* the killer is not choosy */
     return o;
