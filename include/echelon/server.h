@@ -16,10 +16,10 @@
  * Opening binds the sockets first, then opens the engine (which forks its processes), then starts
  * the server's threads: /health answers while the weights are still being filled.
  *
- * Threads: one loop thread per listening socket parses HTTP, authenticates and streams, and never
- * waits for anything else; a few text threads parse JSON, tokenise and submit; one watcher notices
- * clients that leave. Every call of this header is safe from any thread; open and close are not
- * called at the same time.
+ * Threads: one loop thread accepts clients, checks framing, parses HTTP, authenticates and streams,
+ * and never waits for anything else; a few text threads parse JSON, tokenise and submit; one
+ * watcher notices clients that leave. Every call of this header is safe from any thread; open and
+ * close are not called at the same time.
  */
 #ifndef ECHELON_SERVER_H
 #define ECHELON_SERVER_H
@@ -44,10 +44,14 @@ typedef struct ech_server_options {
                                   key or `insecure` */
     int port;                  /* default 8080; 0: any free one, see ech_server_port() */
     bool try_next_port;        /* a port that is taken: try the 31 above it */
-    const char *unix_path;     /* listen on this Unix socket too; removed at close */
-    bool inherit_sockets; /* also serve sockets that a service manager hands over (LISTEN_FDS) */
-    const char *tls_cert; /* PEM file; with tls_key: TLS on the TCP sockets */
-    const char *tls_key;  /* PEM file */
+    const char *const *listen; /* [n_listen] "HOST:PORT" of further sockets; strings must live
+                                  until ech_server_open() returns */
+    size_t n_listen;
+    const char *unix_path;    /* listen on this Unix socket too; removed at close */
+    bool inherit_sockets;     /* serve the sockets that a service manager hands over (LISTEN_FDS)
+                                 instead of host and port */
+    const char *tls_cert;     /* PEM file; with tls_key: TLS on the TCP sockets */
+    const char *tls_key;      /* PEM file */
     const char *api_key_file; /* lines "NAME KEY" or "KEY"; '#' begins a comment */
     const char *api_key;      /* one key, named "default"; NULL: none */
     bool insecure;            /* a foreign address may be bound without a key */
@@ -62,14 +66,17 @@ typedef struct ech_server_options {
     const char *tool_call_parser; /* the same for tool calls */
     const char *metrics_prefix;   /* default "echelon" */
     size_t max_body;              /* bytes; default 32 MiB: beyond it 413 */
-    uint32_t max_connections;     /* default 4096 */
+    size_t max_header_bytes;      /* request line and headers; default 32 KiB, the most: beyond it
+                                     431 */
+    uint32_t max_connections;     /* default 4096; beyond it 503 */
     uint32_t text_threads;        /* default 2 */
     uint32_t max_tokens;          /* cap of an answer when the request names none; default 4096 */
     uint32_t ping_ms;             /* a comment goes to a silent stream so often; default 15000 */
     uint32_t
         write_timeout_ms;    /* a client that takes nothing for so long is cut off; default 60000 */
     uint32_t idle_timeout_s; /* a connection without a request is closed; default 120 */
-    const char *audit_path;  /* one JSON line per request; "-" is stderr; NULL: none */
+    uint32_t header_timeout_s; /* a request's head must be there by then, else 408; default 30 */
+    const char *audit_path;    /* one JSON line per request; "-" is stderr; NULL: none */
 } ech_server_options;
 
 /** Fills *o with the defaults, struct_size and the engine's included. */

@@ -18,11 +18,12 @@ static const char *model_dir, *host, *platform, *kv_type, *compute, *quantize, *
     *api_key, *chat_template, *reasoning_parser, *tool_call_parser;
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
-static ech_strings served_names;
+static ech_strings served_names, more_addresses;
 static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_chunk,
                drain_timeout = 30, max_queued;
-static int64_t max_tokens, ping_ms, write_timeout_s;
-static uint64_t kv_memory, max_body;
+static int64_t max_tokens, ping_ms, write_timeout_s, header_timeout_s, idle_timeout_s,
+    max_connections;
+static uint64_t kv_memory, max_body, max_header_bytes;
 static bool next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets;
 
 static const ech_option OPTIONS[] = {
@@ -33,9 +34,11 @@ static const ech_option OPTIONS[] = {
       NULL },
     { "next-port", 0, ECH_OPT_FLAG, &next_port, NULL,
       "if the port is taken, take the next free one", 0, 0, NULL },
+    { "listen", 0, ECH_OPT_STRINGS, &more_addresses, "HOST:PORT", "listen there too; may repeat", 0,
+      0, NULL },
     { "unix", 0, ECH_OPT_STRING, &unix_path, "PATH", "listen on a Unix socket too", 0, 0, NULL },
     { "inherit", 0, ECH_OPT_FLAG, &inherit_sockets, NULL,
-      "serve the sockets that systemd hands over", 0, 0, NULL },
+      "serve the sockets that systemd hands over, instead of --host and --port", 0, 0, NULL },
     { "tls-cert", 0, ECH_OPT_STRING, &tls_cert, "FILE", "certificate in PEM", 0, 0, NULL },
     { "tls-key", 0, ECH_OPT_STRING, &tls_key, "FILE", "its private key in PEM", 0, 0, NULL },
     { "api-key-file", 0, ECH_OPT_STRING, &api_key_file, "FILE",
@@ -78,6 +81,14 @@ static const ech_option OPTIONS[] = {
       NULL },
     { "platform", 0, ECH_OPT_STRING, &platform, "NAME", "cpu (default) or sim", 0, 0, NULL },
     { "max-body", 0, ECH_OPT_SIZE, &max_body, "BYTES", "largest request; default 32M", 0, 0, NULL },
+    { "max-header-bytes", 0, ECH_OPT_SIZE, &max_header_bytes, "BYTES",
+      "largest request line with its headers; default and most 32K", 0, 0, NULL },
+    { "max-connections", 0, ECH_OPT_INT, &max_connections, "N",
+      "clients at the same time; default 4096", 1, 1 << 20, NULL },
+    { "header-timeout", 0, ECH_OPT_INT, &header_timeout_s, "S",
+      "a request's headers must be there by then; default 30", 1, 86400, NULL },
+    { "idle-timeout", 0, ECH_OPT_INT, &idle_timeout_s, "S",
+      "close a connection without a request; default 120", 1, 86400, NULL },
     { "ping-ms", 0, ECH_OPT_INT, &ping_ms, "MS",
       "a comment to a silent stream so often; default 15000", 10, 600000, NULL },
     { "write-timeout", 0, ECH_OPT_INT, &write_timeout_s, "S",
@@ -130,6 +141,8 @@ static void take_server(ech_server_options *const so)
     if (host != NULL) so->host = host;
     so->port = (int)port;
     so->try_next_port = next_port;
+    so->listen = more_addresses.items;
+    so->n_listen = more_addresses.count;
     so->unix_path = unix_path;
     so->inherit_sockets = inherit_sockets;
     so->tls_cert = tls_cert;
@@ -147,6 +160,10 @@ static void take_server(ech_server_options *const so)
     so->tool_call_parser = tool_call_parser;
     if (metrics_prefix != NULL) so->metrics_prefix = metrics_prefix;
     if (max_body != 0) so->max_body = max_body;
+    if (max_header_bytes != 0) so->max_header_bytes = max_header_bytes;
+    if (max_connections != 0) so->max_connections = (uint32_t)max_connections;
+    if (header_timeout_s != 0) so->header_timeout_s = (uint32_t)header_timeout_s;
+    if (idle_timeout_s != 0) so->idle_timeout_s = (uint32_t)idle_timeout_s;
     if (max_tokens != 0) so->max_tokens = (uint32_t)max_tokens;
     if (ping_ms != 0) so->ping_ms = (uint32_t)ping_ms;
     if (write_timeout_s != 0) so->write_timeout_ms = (uint32_t)write_timeout_s * 1000;

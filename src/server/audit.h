@@ -7,5 +7,7 @@
 #include "src/server/exchange.h"
 
 void ech_audit_write(const ech_exchange *x);
+/* A request that was refused before it had a route: its framing was bad, or it came too slowly. */
+void ech_audit_write_refused(ech_server *server, const char *id, int status, const char *code);
 
 #endif

@@ -6,14 +6,11 @@
  */
 #include "src/server/http.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "echelon/guide.h"
 #include "src/base/atomic.h"
@@ -25,15 +22,17 @@
 #include "src/server/route.h"
 #include "src/server/state.h"
 
-/* Bytes of headers and of one read: what one connection may hold before its body. */
-#define CONNECTION_MEMORY (64 * 1024)
+/* What the library may hold of one connection: the headers (32 KiB at most), an entry for each, and
+ * a block of a body or a stream. */
+#define CONNECTION_MEMORY (96 * 1024)
+#define MAX_TARGET        8192
+#define MAX_HEADERS       100
 /* What the loop asks of a stream at a time. */
 #define STREAM_BLOCK 16384
 
 struct ech_http {
-    struct MHD_Daemon *daemon;
     ech_server *server;
-    bool quiesced;
+    ech_front front;
 };
 
 const char *ech_http_header(const ech_exchange *const x, const char *const name)
@@ -44,40 +43,11 @@ const char *ech_http_header(const ech_exchange *const x, const char *const name)
 void ech_http_wake(ech_exchange *const x)
 {
     MHD_resume_connection(x->conn);
+    /* The library's own signal can be used up by a run that began before the line above. */
+    ech_front_wake(&x->server->http->front);
 }
 
 /* ---- before a route ------------------------------------------------------------------------- */
-
-typedef struct framing {
-    unsigned n_length, n_coding;
-    bool is_bad;
-} framing;
-
-static enum MHD_Result look_at_header(void *const cls, enum MHD_ValueKind kind,
-                                      const char *const key, const char *const value)
-{
-    (void)kind;
-    framing *const f = cls;
-    if (strcasecmp(key, "content-length") == 0) {
-        f->n_length++;
-        /* RFC 9112 6.3: digits and nothing else; a sign, a hexadecimal or a list is an attack or a
-         * bug. */
-        if (value == NULL || value[0] == '\0' || strspn(value, "0123456789") != strlen(value))
-            f->is_bad = true;
-    } else if (strcasecmp(key, "transfer-encoding") == 0) {
-        f->n_coding++;
-        if (value == NULL || strcasecmp(value, "chunked") != 0) f->is_bad = true;
-    }
-    return MHD_YES;
-}
-
-/* Two ways to read where a body ends are two different requests to two different readers. */
-static bool framing_is_sound(const ech_exchange *const x)
-{
-    framing f = { 0 };
-    (void)MHD_get_connection_values(x->conn, MHD_HEADER_KIND, look_at_header, &f);
-    return !f.is_bad && f.n_length + f.n_coding <= 1;
-}
 
 static bool host_is_local(const char *host)
 {
@@ -129,11 +99,7 @@ static void check_head(ech_exchange *const x, const char *const method, const ch
     x->route = ech_route_find(method, path, &tail, &x->allow);
     x->tail = ech_arena_strdup(&x->arena, ech_str_from(tail));
     if (x->tail == NULL) x->tail = "";
-    if (!framing_is_sound(x)) {
-        ech_reply_error(
-            x, 400, "bad_framing", NULL,
-            "Content-Length or Transfer-Encoding is repeated, conflicting or malformed");
-    } else if (!origin_is_allowed(x)) {
+    if (!origin_is_allowed(x)) {
         ech_reply_error(
             x, 403, "foreign_origin", NULL,
             "this Host or Origin may not use the server; set an API key or --cors-origin");
@@ -239,17 +205,6 @@ static enum MHD_Result queue_stream(ech_exchange *const x)
 
 /* ---- the life of an exchange ---------------------------------------------------------------- */
 
-static void make_id(ech_exchange *const x)
-{
-    static const char HEX[] = "0123456789abcdef";
-    uint8_t bytes[ECH_REQUEST_ID_LEN / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) memset(bytes, 0, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        x->id[2 * i] = HEX[bytes[i] >> 4];
-        x->id[2 * i + 1] = HEX[bytes[i] & 15];
-    }
-}
-
 static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connection *const conn)
 {
     ech_exchange *const x = calloc(1, sizeof *x);
@@ -260,7 +215,7 @@ static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connectio
     const union MHD_ConnectionInfo *const info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     x->fd = info != NULL ? info->connect_fd : -1;
-    make_id(x);
+    ech_request_id_make(x->id);
     (void)ech_fetch_add_relaxed(&server->http_requests, 1);
     return x;
 }
@@ -382,30 +337,49 @@ static void on_log(void *const cls, const char *const fmt, va_list ap)
     (void)ap;
 }
 
-ech_status ech_http_start(ech_http **const ret_http, ech_server *const server, const int listen_fd,
-                          const ech_http_tls *const tls, ech_error *const err)
+static ech_status start_daemon(ech_http *const http, ech_error *const err)
+{
+    const ech_server_options *const o = &http->server->options;
+    http->front.daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, http->server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, http->server, MHD_OPTION_CONNECTION_LIMIT,
+        o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT, o->idle_timeout_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+    return http->front.daemon != NULL
+               ? ECH_OK
+               : ech_fail(err, ECH_EOS, "starting the HTTP library: libmicrohttpd refused");
+}
+
+ech_status ech_http_start(ech_http **const ret_http, ech_server *const server,
+                          const ech_listener *const listeners, const size_t n, ech_tls *const tls,
+                          ech_error *const err)
 {
     ech_http *const http = calloc(1, sizeof *http);
-    if (http == NULL) return ech_fail(err, ECH_ENOMEM, "starting a listener: out of memory");
+    if (http == NULL) return ech_fail(err, ECH_ENOMEM, "starting the listeners: out of memory");
+    const ech_server_options *const o = &server->options;
     http->server = server;
-    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                           MHD_USE_ERROR_LOG | (tls != NULL ? MHD_USE_TLS : 0U);
-    const struct MHD_OptionItem tls_items[] = {
-        { MHD_OPTION_HTTPS_MEM_CERT, 0, tls != NULL ? (void *)tls->cert : NULL },
-        { MHD_OPTION_HTTPS_MEM_KEY, 0, tls != NULL ? (void *)tls->key : NULL },
-        { MHD_OPTION_END, 0, NULL },
+    http->front = (ech_front){
+        .server = server,
+        .tls = tls,
+        .limits = { .max_head = o->max_header_bytes,
+                    .max_target = MAX_TARGET,
+                    .max_headers = MAX_HEADERS,
+                    .max_chunk = o->max_body },
+        .max_links = o->max_connections,
+        .head_ns = o->header_timeout_s * 1000 * ECH_NS_PER_MS,
+        .idle_ns = o->idle_timeout_s * 1000 * ECH_NS_PER_MS,
+        .write_ns = o->write_timeout_ms * ECH_NS_PER_MS,
+        .n_listeners = n,
     };
-    http->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
-        MHD_OPTION_CONNECTION_LIMIT, server->options.max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        server->options.idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
-        tls != NULL ? tls_items : tls_items + 2, MHD_OPTION_END);
-    if (http->daemon == NULL) {
+    memcpy(http->front.listeners, listeners, n * sizeof *listeners);
+    ech_status rc = start_daemon(http, err);
+    if (rc == ECH_OK) rc = ech_front_start(&http->front, err);
+    if (rc != ECH_OK) {
+        if (http->front.daemon != NULL) MHD_stop_daemon(http->front.daemon);
         free(http);
-        return ech_fail(err, ECH_EOS, "starting a listener: libmicrohttpd refused%s",
-                        tls != NULL ? "; are certificate and key a pair in PEM?" : "");
+        return rc;
     }
     *ret_http = http;
     return ECH_OK;
@@ -413,17 +387,19 @@ ech_status ech_http_start(ech_http **const ret_http, ech_server *const server, c
 
 void ech_http_quiesce(ech_http *const http)
 {
-    if (http->quiesced) return;
-    http->quiesced = true;
-    const int fd = MHD_quiesce_daemon(http->daemon);
-    if (fd >= 0) (void)close(fd);
+    ech_front_quiesce(&http->front);
+}
+
+uint32_t ech_http_connections(const ech_http *const http)
+{
+    return ech_load_relaxed(&http->front.n_links);
 }
 
 void ech_http_stop(ech_http **const http)
 {
     if (*http == NULL) return;
-    ech_http_quiesce(*http);
-    MHD_stop_daemon((*http)->daemon);
+    ech_front_stop(&(*http)->front);
+    MHD_stop_daemon((*http)->front.daemon);
     free(*http);
     *http = NULL;
 }

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP on libmicrohttpd: one daemon with one loop thread per listening socket. What is checked
- * before a route runs: the framing of the request, the key, Host and Origin.
+ * HTTP on libmicrohttpd: one daemon behind the front (front.h), whose thread runs it. What is
+ * checked here before a route runs: the key, Host and Origin, the body's size. The framing was
+ * checked by the guard.
  */
 #ifndef ECH_SERVER_HTTP_H
 #define ECH_SERVER_HTTP_H
 
 #include "src/server/exchange.h"
+#include "src/server/front.h"
 
 typedef struct ech_http ech_http;
 
-/* Key and certificate in PEM, both zero-terminated; NULL: no TLS. Copied by the library. */
-typedef struct ech_http_tls {
-    const char *cert, *key;
-} ech_http_tls;
-
 /*
- * Serves a bound, listening socket. On success the socket belongs to *ret_http; on failure it is
- * still the caller's.
+ * Serves n bound, listening sockets. On success they belong to *ret_http; on failure they are
+ * still the caller's. tls is for the listeners that say so, and must outlive *ret_http.
  */
-ech_status ech_http_start(ech_http **ret_http, ech_server *server, int listen_fd,
-                          const ech_http_tls *tls, ech_error *err);
+ech_status ech_http_start(ech_http **ret_http, ech_server *server, const ech_listener *listeners,
+                          size_t n, ech_tls *tls, ech_error *err);
 /* Takes no connection any more; those that are there stay. */
 void ech_http_quiesce(ech_http *http);
-/* No exchange may be WORKING or suspended any more. Closes the socket, sets *http NULL. */
+/* Clients that are connected. Any thread. */
+uint32_t ech_http_connections(const ech_http *http);
+/* No exchange may be WORKING or suspended any more. Closes the sockets, sets *http NULL. */
 void ech_http_stop(ech_http **http);
 
 /* The loop looks at the exchange's connection again. Any thread. */

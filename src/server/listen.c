@@ -2,7 +2,9 @@
 /* Listening sockets; see listen.h. Called once, before there are threads. */
 #include "src/server/listen.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -122,4 +124,48 @@ int ech_listen_inherited(void)
     if (pid == NULL || n == NULL || strtol(pid, NULL, 10) != (long)getpid()) return 0;
     const long count = strtol(n, NULL, 10);
     return count > 0 && count < 64 ? (int)count : 0;
+}
+
+ech_status ech_listen_adopt(const int fd, bool *const ret_tcp, bool *const ret_loopback,
+                            int *const ret_port, ech_error *const err)
+{
+    struct sockaddr_storage a = { 0 };
+    socklen_t len = sizeof a;
+    int listening = 0;
+    socklen_t size = sizeof listening;
+    if (getsockname(fd, (struct sockaddr *)&a, &len) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening)
+        return ech_fail(err, ECH_EINVAL,
+                        "taking over descriptor %d (LISTEN_FDS): it is no listening socket", fd);
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return ech_fail_errno(err, ECH_EOS, "taking over descriptor %d", fd);
+    *ret_tcp = a.ss_family == AF_INET || a.ss_family == AF_INET6;
+    *ret_loopback = !*ret_tcp || is_loopback((const struct sockaddr *)&a);
+    *ret_port = *ret_tcp ? port_of(fd) : 0;
+    return ECH_OK;
+}
+
+ech_status ech_listen_parse(const char *const address, char *const ret_host, const size_t cap,
+                            int *const ret_port, ech_error *const err)
+{
+    const char *const colon = strrchr(address, ':');
+    const char *host = address;
+    size_t len = colon != NULL ? (size_t)(colon - address) : 0;
+    char *end = NULL;
+    const long port =
+        colon != NULL && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
+    if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
+        host++;
+        len -= 2;
+    } else if (memchr(host, ':', len) != NULL) {
+        end = NULL; /* an IPv6 address without brackets */
+    }
+    if (end == NULL || *end != '\0' || port < 0 || port > 65535 || len >= cap)
+        return ech_fail(err, ECH_EINVAL, "--listen %.100s must be HOST:PORT or [IPV6]:PORT",
+                        address);
+    (void)snprintf(ret_host, cap, "%.*s", (int)len, host);
+    *ret_port = (int)port;
+    return ECH_OK;
 }

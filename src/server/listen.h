@@ -13,7 +13,16 @@ ech_status ech_listen_tcp(const char *host, int port, int more, int *ret_fd, int
                           bool *ret_loopback, ech_error *err);
 /* Binds a Unix socket; one that is left over from a dead server is replaced. */
 ech_status ech_listen_unix(const char *path, int *ret_fd, ech_error *err);
+/* "HOST:PORT", "[::1]:PORT" or ":PORT" as host (the brackets removed) and port. */
+ech_status ech_listen_parse(const char *address, char *ret_host, size_t cap, int *ret_port,
+                            ech_error *err);
 /* How many sockets were handed over (LISTEN_PID, LISTEN_FDS); they begin at descriptor 3. */
 int ech_listen_inherited(void);
+/*
+ * Makes such a socket ready for the loop. *ret_tcp, *ret_loopback and *ret_port (0: none) say what
+ * it is. EINVAL: it is no listening stream socket.
+ */
+ech_status ech_listen_adopt(int fd, bool *ret_tcp, bool *ret_loopback, int *ret_port,
+                            ech_error *err);
 
 #endif

@@ -3,6 +3,8 @@
 #include "src/server/reply.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
 
 #include "src/base/atomic.h"
 #include "src/base/error.h"
@@ -38,6 +40,18 @@ const char *ech_error_code_of(const ech_status status)
     default:
         return NULL;
     }
+}
+
+void ech_request_id_make(char id[ECH_REQUEST_ID_LEN + 1])
+{
+    static const char HEX[] = "0123456789abcdef";
+    uint8_t bytes[ECH_REQUEST_ID_LEN / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) memset(bytes, 0, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        id[2 * i] = HEX[bytes[i] >> 4];
+        id[2 * i + 1] = HEX[bytes[i] & 15];
+    }
+    id[ECH_REQUEST_ID_LEN] = '\0';
 }
 
 static ech_status put_nullable(ech_buf *const b, const char *const s)

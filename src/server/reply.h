@@ -19,6 +19,9 @@ bool ech_reply_refuse(ech_exchange *x, const char *param, const char *why);
 void ech_reply_failure(ech_exchange *x, const ech_error *err);
 void ech_reply_text(ech_exchange *x, int status, const char *content_type);
 
+/* A fresh id, zero-terminated: what x-request-id and the log carry. */
+void ech_request_id_make(char id[ECH_REQUEST_ID_LEN + 1]);
+
 /* Appends {"error":{…}}, all four keys, as bodies and stream frames have it. */
 ech_status ech_error_object(ech_buf *b, int status, const char *code, const char *param,
                             const char *text);

@@ -24,8 +24,6 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
-#define MAX_PEM (1U << 20)
-
 void ech_server_options_default(ech_server_options *const o)
 {
     *o = (ech_server_options){
@@ -40,6 +38,8 @@ void ech_server_options_default(ech_server_options *const o)
         .ping_ms = 15000,
         .write_timeout_ms = 60000,
         .idle_timeout_s = 120,
+        .header_timeout_s = 30,
+        .max_header_bytes = 32768,
     };
     ech_engine_options_default(&o->engine);
 }
@@ -64,26 +64,65 @@ json_t *ech_exchange_json(ech_exchange *const x)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+static ech_status add_listener(ech_server *const s, const int fd, const bool is_tcp,
+                               ech_error *const err)
+{
+    if (s->n_listeners == ECH_MAX_LISTENERS) {
+        (void)close(fd);
+        return ech_fail(err, ECH_EINVAL, "binding: at most %d sockets can be served",
+                        ECH_MAX_LISTENERS);
+    }
+    s->listeners[s->n_listeners++] = (ech_listener){ fd, is_tcp && s->tls != NULL };
+    return ECH_OK;
+}
+
+static ech_status add_tcp(ech_server *const s, const char *const host, const int port,
+                          const int more, ech_error *const err)
+{
+    int fd;
+    int bound;
+    bool loopback;
+    ECH_TRY(ech_listen_tcp(host, port, more, &fd, &bound, &loopback, err));
+    if (s->port == 0) s->port = bound;
+    s->is_loopback &= loopback;
+    return add_listener(s, fd, true, err);
+}
+
+/* Sockets that systemd hands over take the place of --host and --port. */
+static ech_status add_inherited(ech_server *const s, ech_error *const err)
+{
+    const int n = s->options.inherit_sockets ? ech_listen_inherited() : 0;
+    for (int i = 0; i < n; i++) {
+        bool is_tcp;
+        bool loopback;
+        int port;
+        ECH_TRY(ech_listen_adopt(3 + i, &is_tcp, &loopback, &port, err));
+        if (s->port == 0) s->port = port;
+        s->is_loopback &= loopback;
+        ECH_TRY(add_listener(s, 3 + i, is_tcp, err));
+    }
+    return ECH_OK;
+}
+
 static ech_status bind_sockets(ech_server *const s, ech_error *const err)
 {
     const ech_server_options *const o = &s->options;
-    if (o->inherit_sockets) {
-        const int n = ech_listen_inherited();
-        for (int i = 0; i < n && s->n_fds < ECH_MAX_LISTENERS; i++) {
-            s->fds[s->n_fds++] = 3 + i;
-        }
-    }
-    if (s->n_fds == 0) {
-        ECH_TRY(ech_listen_tcp(o->host, o->port, o->try_next_port ? 31 : 0, &s->fds[0], &s->port,
-                               &s->is_loopback, err));
-        s->is_tcp[0] = true;
-        s->n_fds = 1;
+    s->is_loopback = true;
+    ECH_TRY(add_inherited(s, err));
+    if (s->n_listeners == 0) ECH_TRY(add_tcp(s, o->host, o->port, o->try_next_port ? 31 : 0, err));
+    for (size_t i = 0; i < o->n_listen; i++) {
+        char host[256];
+        int port;
+        ECH_TRY(ech_listen_parse(o->listen[i], host, sizeof host, &port, err));
+        ECH_TRY(add_tcp(s, host[0] != '\0' ? host : "0.0.0.0", port, 0, err));
     }
     if (o->unix_path != NULL) {
-        ECH_TRY(ech_listen_unix(o->unix_path, &s->fds[s->n_fds], err));
-        s->n_fds++;
+        int fd;
+        ECH_TRY(ech_listen_unix(o->unix_path, &fd, err));
+        s->owns_unix = true;
+        ECH_TRY(add_listener(s, fd, false, err));
     }
-    if (s->port != 0 && !s->is_loopback && !ech_keys_required(&s->keys) && !o->insecure) {
+    if (!s->is_loopback && !ech_keys_required(&s->keys) && !o->insecure) {
         return ech_fail(err, ECH_EINVAL,
                         "binding %s: everybody who reaches this address could use the server; give "
                         "--api-key-file, or "
@@ -149,26 +188,9 @@ static ech_status open_audit(ech_server *const s, ech_error *const err)
 
 static ech_status start_listeners(ech_server *const s, ech_error *const err)
 {
-    ech_buf cert = { 0 };
-    ech_buf key = { 0 };
-    ech_http_tls tls = { 0 };
-    ech_status rc = ECH_OK;
-    if (s->options.tls_cert != NULL) {
-        rc = ech_buf_read_file(&cert, s->options.tls_cert, MAX_PEM, err);
-        if (rc == ECH_OK) rc = ech_buf_read_file(&key, s->options.tls_key, MAX_PEM, err);
-        tls = (ech_http_tls){ cert.data, key.data };
-    }
-    for (size_t i = 0; i < s->n_fds && rc == ECH_OK; i++) {
-        rc = ech_http_start(&s->http[i], s, s->fds[i],
-                            s->is_tcp[i] && tls.cert != NULL ? &tls : NULL, err);
-        if (rc == ECH_OK) {
-            s->fds[i] = -1;
-            s->n_http = i + 1;
-        }
-    }
-    ech_buf_fini(&cert);
-    ech_buf_fini(&key);
-    return rc;
+    ECH_TRY(ech_http_start(&s->http, s, s->listeners, s->n_listeners, s->tls, err));
+    s->n_listeners = 0;
+    return ECH_OK;
 }
 
 static ech_status check_options(const ech_server_options *const o, ech_error *const err)
@@ -179,6 +201,10 @@ static ech_status check_options(const ech_server_options *const o, ech_error *co
         return ech_fail(err, ECH_EINVAL,
                         "opening the server: --tls-cert and --tls-key go together");
     }
+    if (o->max_header_bytes < 1024 || o->max_header_bytes > 32768)
+        return ech_fail(err, ECH_EINVAL,
+                        "opening the server: --max-header-bytes %zu must be 1024 to 32768",
+                        o->max_header_bytes);
     if (o->port < 0 || o->port > 65535)
         return ech_fail(err, ECH_EINVAL, "opening the server: --port %d is no port", o->port);
     return ECH_OK;
@@ -190,6 +216,8 @@ static ech_status open_all(ech_server *const s, ech_error *const err)
     ECH_TRY(take_names(s, err));
     ECH_TRY(ech_keys_load(&s->keys, s->options.api_key_file, s->options.api_key, err));
     ECH_TRY(open_audit(s, err));
+    if (s->options.tls_cert != NULL)
+        ECH_TRY(ech_tls_open(&s->tls, s->options.tls_cert, s->options.tls_key, err));
     ECH_TRY(bind_sockets(s, err));
     ECH_TRY(ech_engine_open(&s->engine, &s->options.engine, err));
     s->info.struct_size = sizeof s->info;
@@ -211,9 +239,6 @@ ech_status ech_server_open(ech_server **const ret_server, const ech_server_optio
     if (s == NULL) return ech_fail(err, ECH_ENOMEM, "opening the server: out of memory");
     s->options = *options;
     s->audit_fd = s->watch.epoll_fd = s->watch.wake_fd = -1;
-    for (size_t i = 0; i < ECH_MAX_LISTENERS; i++) {
-        s->fds[i] = -1;
-    }
     s->created_s = (int64_t)time(NULL);
     s->started_ns = ech_now_ns();
     const ech_status rc = open_all(s, err);
@@ -269,22 +294,19 @@ void ech_server_close(ech_server **const server)
     ech_server *const s = *server;
     if (s == NULL) return;
     *server = NULL;
-    for (size_t i = 0; i < s->n_http; i++) {
-        ech_http_quiesce(s->http[i]);
-    }
+    if (s->http != NULL) ech_http_quiesce(s->http);
     ech_server_drain(s, 0);
-    for (size_t i = 0; i < s->n_http; i++) {
-        ech_http_stop(&s->http[i]);
-    }
+    ech_http_stop(&s->http);
+    ech_tls_close(&s->tls);
     if (s->pool.n_threads > 0) ech_pool_stop(&s->pool);
     ech_watch_stop(&s->watch);
     ech_guides_close(&s->guides);
     ech_served_chat_close(&s->chat);
     ech_engine_close(&s->engine);
-    for (size_t i = 0; i < ECH_MAX_LISTENERS; i++) {
-        if (s->fds[i] >= 0) (void)close(s->fds[i]);
+    for (size_t i = 0; i < s->n_listeners; i++) {
+        (void)close(s->listeners[i].fd);
     }
-    if (s->options.unix_path != NULL && s->n_fds > 0) (void)unlink(s->options.unix_path);
+    if (s->owns_unix) (void)unlink(s->options.unix_path);
     if (s->audit_fd >= 0) (void)close(s->audit_fd);
     ech_keys_fini(&s->keys);
     ech_arena_fini(&s->arena);

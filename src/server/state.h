@@ -13,8 +13,7 @@
 #include "src/server/pool.h"
 #include "src/server/watch.h"
 
-#define ECH_MAX_LISTENERS 8
-#define ECH_MAX_NAMES     16
+#define ECH_MAX_NAMES 16
 
 struct ech_server {
     ech_server_options options; /* strings point into arena */
@@ -26,13 +25,13 @@ struct ech_server {
     ech_guides guides;
     ech_watch watch;
     ech_pool pool;
-    ech_http *http[ECH_MAX_LISTENERS];
-    size_t n_http;
-    int fds[ECH_MAX_LISTENERS]; /* bound sockets, until a listener takes them; else -1 */
-    bool is_tcp[ECH_MAX_LISTENERS];
-    size_t n_fds;
-    int port;
-    bool is_loopback; /* only loopback addresses are bound */
+    ech_http *http;
+    ech_tls *tls;                              /* NULL: none */
+    ech_listener listeners[ECH_MAX_LISTENERS]; /* until the front takes them */
+    size_t n_listeners;
+    bool owns_unix;   /* the socket's file is removed at the end */
+    int port;         /* of the first TCP listener; 0: none */
+    bool is_loopback; /* only this machine reaches the listeners */
     const char *names[ECH_MAX_NAMES];
     size_t n_names;
     int64_t started_ns;      /* monotonic, at created_s */

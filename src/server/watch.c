@@ -35,6 +35,18 @@ static void client_left(ech_exchange *const x)
     ech_http_wake(x);
 }
 
+/*
+ * The client sends no more (the front says so by closing one direction of the pair). It may still
+ * wait for its answer: a stream gets a comment, which a client that has left answers with a reset.
+ * Other answers are probed by the front. Lock held.
+ */
+static void client_ended(ech_exchange *const x)
+{
+    if (x->gone || !x->is_stream) return;
+    x->ping_due = true;
+    ech_http_wake(x);
+}
+
 /* Comments for silent streams, and the end for clients that take nothing. Lock held. */
 static void look_at_clocks(ech_watch *const w, const int64_t now)
 {
@@ -63,7 +75,12 @@ static void *watch_main(void *const arg)
         }
         for (int i = 0; i < n; i++) {
             ech_exchange *const x = find(w, events[i].data.u64);
-            if (x != NULL) client_left(x);
+            if (x == NULL) continue;
+            if ((events[i].events & (EPOLLHUP | EPOLLERR)) != 0) {
+                client_left(x);
+            } else {
+                client_ended(x);
+            }
         }
         look_at_clocks(w, ech_now_ns());
         (void)pthread_mutex_unlock(&w->lock);

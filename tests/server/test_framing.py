@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Requests whose end two readers could see in different places: each is refused and the connection closed.
+
+The table of what the guard refuses is in tests/unit/server/test_guard.c; here the same kinds go over a
+socket, whole and byte by byte, and the answer is an error body like any other.
+"""
+import json
+import os
+import re
+import socket
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from harness import Server
+
+SERVER = None
+BODY = b'{"prompt":"a","max_tokens":1}'
+N = str(len(BODY)).encode()
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+LENGTH = b"Content-Length: " + N + b"\r\n"
+CHUNK = b"%x\r\n" % len(BODY) + BODY + b"\r\n"
+
+REFUSED = {
+    "two lengths": (400, POST + LENGTH + LENGTH + b"\r\n" + BODY),
+    "length and coding": (400, POST + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n" + BODY),
+    "x, chunked": (400, POST + b"Transfer-Encoding: x, chunked\r\n\r\n0\r\n\r\n"),
+    "folded": (400, POST + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\n" + BODY),
+    "bare LF": (400, POST + b"X-A: b\n" + LENGTH + b"\r\n" + BODY),
+    "space before the colon": (400, POST + b"Content-Length : " + N + b"\r\n\r\n" + BODY),
+    "+5": (400, POST + b"Content-Length: +5\r\n\r\n{}   "),
+    "0x5": (400, POST + b"Content-Length: 0x5\r\n\r\n{}   "),
+    "NUL in a value": (400, POST + b"X: a\0b\r\n" + LENGTH + b"\r\n" + BODY),
+    "no version": (400, b"GET /health\r\n\r\n"),
+    "two spaces": (400, b"GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    "no host": (400, b"GET /health HTTP/1.1\r\n\r\n"),
+    "HTTP/2": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "TLS": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
+    "a large header": (431, POST + b"X: " + b"a" * 40000 + b"\r\n\r\n"),
+    "many headers": (431, POST + b"X: a\r\n" * 101 + b"\r\n"),
+    "a long target": (414, b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    "a chunk of 2^64": (413, CHUNKED + b"ffffffffffffffff\r\n"),
+    "a chunk of -1": (400, CHUNKED + b"-1\r\n"),
+    "a chunk that ends late": (400, CHUNKED + b"1\r\n" + BODY + b"\r\n0\r\n\r\n"),
+    "LF after a chunk": (400, CHUNKED + CHUNK[:-2] + b"\n0\r\n\r\n"),
+    "a trailer with a length": (400, CHUNKED + CHUNK + b"0\r\nContent-Length: 5\r\n\r\n"),
+}
+ACCEPTED = {
+    "length": POST + LENGTH + b"Connection: close\r\n\r\n" + BODY,
+    "chunks": POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + CHUNK + b"0\r\nX: y\r\n\r\n",
+    "an empty line first": b"\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "HTTP/1.0": b"GET /health HTTP/1.0\r\n\r\n",
+}
+
+
+def setUpModule():
+    global SERVER
+    SERVER = Server()
+
+
+def tearDownModule():
+    assert SERVER.stop() == 0
+
+
+def exchange(data, step=None, seconds=20):
+    """Sends, then reads until the server closes; an answer may come before everything is sent."""
+    with socket.create_connection(("127.0.0.1", SERVER.port), timeout=seconds) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            for i in range(0, len(data), step or len(data)):
+                s.sendall(data[i:i + (step or len(data))])
+        except OSError:
+            pass
+        out = b""
+        while chunk := s.recv(65536):
+            out += chunk
+        return out
+
+
+def statuses(out):
+    return [int(x) for x in re.findall(rb"HTTP/1\.1 (\d+) ", out)]
+
+
+class Framing(unittest.TestCase):
+    def check_refused(self, name, out, want):
+        self.assertEqual(statuses(out), [want], (name, out[:200]))
+        head, _, body = out.partition(b"\r\n\r\n")
+        error = json.loads(body)["error"]
+        self.assertEqual(set(error), {"message", "type", "param", "code"})
+        self.assertRegex(head, rb"(?i)x-request-id: \w{24}")
+        self.assertRegex(head, rb"(?i)connection: close")
+
+    def test_refused_and_closed(self):
+        for name, (want, data) in REFUSED.items():
+            for step in (None, 1) if len(data) < 1000 else (None, 777):
+                with self.subTest(name=name, step=step):
+                    self.check_refused(name, exchange(data, step), want)
+
+    def test_sound_requests_pass_in_every_cut(self):
+        for name, data in ACCEPTED.items():
+            for step in (None, 1, 7):
+                with self.subTest(name=name, step=step):
+                    self.assertEqual(statuses(exchange(data, step)), [200])
+
+    def test_refusals_come_after_the_answers_before_them(self):
+        good = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        self.assertEqual(statuses(exchange(good + good + REFUSED["folded"][1])), [200, 200, 400])
+        self.assertEqual(statuses(exchange(POST + LENGTH + b"\r\n" + BODY + REFUSED["bare LF"][1])), [200, 400])
+
+    def test_expect_then_a_bad_chunk(self):
+        with socket.create_connection(("127.0.0.1", SERVER.port), timeout=10) as s:
+            s.sendall(POST + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+            self.assertEqual(statuses(s.recv(1000)), [100])
+            s.sendall(b"zz\r\n")
+            out = b""
+            while chunk := s.recv(1000):
+                out += chunk
+            self.assertEqual(statuses(out), [400])
+
+    def test_a_body_that_is_too_large_is_answered_while_it_comes(self):
+        out = exchange(POST + b"Content-Length: 99999999999\r\n\r\n" + b" " * 3000000)
+        self.assertEqual(statuses(out), [413])
+
+    def test_a_large_body_passes(self):
+        status, out = SERVER.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "metadata": "x" * 5000000})
+        self.assertEqual(status, 200, out)
+
+
+class HalfClosed(unittest.TestCase):
+    def request(self, **fields):
+        body = json.dumps({"prompt": "a", "ignore_eos": True, "temperature": 0, **fields}).encode()
+        return POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    def test_a_client_that_only_stops_sending_gets_its_answer(self):
+        whole = SERVER.post("/v1/completions", {"prompt": "a", "ignore_eos": True, "temperature": 0, "max_tokens": 60})[1]
+        for stream in (False, True):
+            for pause in (0, 0.002, 0.02):
+                with socket.create_connection(("127.0.0.1", SERVER.port), timeout=20) as s:
+                    s.sendall(self.request(max_tokens=60, stream=stream))
+                    time.sleep(pause)
+                    s.shutdown(socket.SHUT_WR)
+                    out = b""
+                    while chunk := s.recv(65536):
+                        out += chunk
+                if stream:
+                    self.assertIn(b"data: [DONE]", out)
+                    frames = [json.loads(x) for x in re.findall(rb"^data: (\{.*)$", out, re.M)]
+                    text = "".join(f["choices"][0]["text"] for f in frames)
+                else:
+                    text = json.loads(out.rpartition(b"\r\n\r\n")[2])["choices"][0]["text"]
+                self.assertEqual(text, whole["choices"][0]["text"])
+
+    def test_a_client_that_leaves_is_noticed(self):
+        for stream in (False, True):
+            for first in ("close", "shutdown", "reset"):
+                s = socket.create_connection(("127.0.0.1", SERVER.port), timeout=20)
+                s.sendall(self.request(max_tokens=4000, stream=stream))
+                self.assertTrue(SERVER.wait_metric("num_requests_running", 1))
+                if first == "shutdown":
+                    s.shutdown(socket.SHUT_WR)
+                    time.sleep(0.05)
+                if first == "reset":
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+                s.close()
+                self.assertTrue(SERVER.wait_metric("num_requests_running", 0, 2), (stream, first))
+
+
+class Limits(unittest.TestCase):
+    def test_times_and_counts(self):
+        s = Server("--header-timeout", "1", "--idle-timeout", "1", "--max-connections", "3", "--max-header-bytes", "2K")
+        try:
+            with socket.create_connection(("127.0.0.1", s.port), timeout=10) as slow, \
+                    socket.create_connection(("127.0.0.1", s.port), timeout=10) as silent:
+                slow.sendall(b"GET /health HT")
+                start = time.monotonic()
+                self.assertEqual(statuses(slow.recv(1000)), [408])
+                self.assertEqual(silent.recv(1000), b"")
+                self.assertLess(time.monotonic() - start, 5)
+            held = [socket.create_connection(("127.0.0.1", s.port), timeout=10) for _ in range(3)]
+            time.sleep(0.1)
+            out = s.raw(b"")
+            self.assertEqual(statuses(out), [503])
+            self.assertIn(b"retry-after", out)
+            json.loads(out.partition(b"\r\n\r\n")[2])
+            for c in held:
+                c.close()
+            time.sleep(0.1)
+            self.assertEqual(statuses(s.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2100 + b"\r\n\r\n")), [431])
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
