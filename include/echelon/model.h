@@ -45,6 +45,11 @@ ECH_API const char *ech_quantize_name(ech_quantize quantize);
 /** Reads a name as the command line takes it. EINVAL lists what there is. */
 ECH_API ech_status ech_quantize_parse(const char *name, ech_quantize *ret_quantize, ech_error *err);
 
+/** "model", "last", "mean", "cls"; "?" for a value that is none. */
+ECH_API const char *ech_pooling_name(ech_pooling pooling);
+/** Reads a name as the command line takes it, "lasttoken" too. EINVAL lists what there is. */
+ECH_API ech_status ech_pooling_parse(const char *name, ech_pooling *ret_pooling, ech_error *err);
+
 /** An open model. Opaque. */
 typedef struct ech_model ech_model;
 

@@ -52,4 +52,20 @@ typedef enum ech_quantize {
 #undef X
 } ech_quantize;
 
+/**
+ * What of a prompt's hidden states is its embedding. MODEL: what the model's files say, else the
+ * last token. X(NAME, value, "name on the command line").
+ */
+#define ECH_POOLING_MAP(X)                                                                         \
+    X(MODEL, 0, "model")                                                                           \
+    X(LAST, 1, "last")                                                                             \
+    X(MEAN, 2, "mean")                                                                             \
+    X(CLS, 3, "cls")
+
+typedef enum ech_pooling {
+#define X(name, value, text) ECH_POOLING_##name = value,
+    ECH_POOLING_MAP(X)
+#undef X
+} ech_pooling;
+
 #endif

@@ -24,6 +24,7 @@ struct ech_program_builder {
     uint32_t n_buffers;
     uint64_t arena_bytes;
     uint64_t prep_bytes;
+    uint32_t out_width;
     ech_buf ops;
     ech_buf data;
     ech_status rc;
@@ -217,6 +218,15 @@ void ech_program_builder_head(ech_program_builder *const b, const ech_image_entr
                               const ech_buffer_ref in)
 {
     const ech_op_weight m = weight(b, w);
+    b->out_width = b->shape.gives_hidden ? m.cols : m.rows;
+    if (b->shape.gives_hidden) {
+        const ech_op hidden = {
+            .kind = ECH_OP_HIDDEN,
+            .hidden = { .norm = vector(b, norm, m.cols), .eps = eps, .in = buffer(b, in) },
+        };
+        emit(b, &hidden);
+        return;
+    }
     const ech_op op = {
         .kind = ECH_OP_HEAD,
         .head = {
@@ -245,6 +255,7 @@ static ech_forward_header make_header(const ech_program_builder *const b)
         .max_rows = s->max_rows,
         .max_logits = s->max_logits,
         .max_positions = s->max_positions,
+        .out_width = b->out_width > 0 ? b->out_width : s->vocab,
         .vocab = s->vocab,
         .n_layers = s->kv.n_layers,
         .n_kv_heads = s->kv.n_kv_heads,

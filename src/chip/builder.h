@@ -34,13 +34,14 @@ typedef struct ech_program_builder ech_program_builder;
 
 typedef struct ech_program_shape {
     uint32_t max_rows;      /* rows of the largest step: the prefill chunk and the decode rows */
-    uint32_t max_logits;    /* <= ECH_STEP_MAX_LOGITS */
+    uint32_t max_logits;    /* rows of the output: <= ECH_STEP_MAX_LOGITS of logits */
     uint32_t max_positions; /* context length: positions are below it */
     uint32_t vocab;         /* columns of the logits tensor */
     uint32_t n_heads;
     ech_kv_shape kv; /* layers, KV heads, head_dim, type */
     ech_compute compute;
     uint64_t image_bytes;
+    bool gives_hidden; /* the program ends with the normed hidden state, not with logits */
 } ech_program_shape;
 
 typedef struct ech_buffer_ref {
@@ -81,7 +82,8 @@ void ech_program_builder_rope_kv(ech_program_builder *b, ech_buffer_ref qkv, ech
                                  uint32_t layer, const ech_rope_kv_options *options);
 void ech_program_builder_attention(ech_program_builder *b, ech_buffer_ref qkv, ech_buffer_ref out,
                                    uint32_t layer, float scale);
-/* norm may be NULL. */
+/* The end: logits, or with gives_hidden the hidden state as the head would read it. norm may be
+ * NULL. */
 void ech_program_builder_head(ech_program_builder *b, const ech_image_entry *weight,
                               const ech_image_entry *norm, float eps, ech_buffer_ref in);
 

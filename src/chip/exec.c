@@ -26,7 +26,7 @@ struct ech_exec {
     uint64_t arena_bytes;
     ech_row rows[ECH_MAX_ROWS];
     int32_t ids[ECH_MAX_ROWS];
-    int32_t logit_rows[ECH_STEP_MAX_LOGITS];
+    int32_t logit_rows[ECH_MAX_ROWS];
     ech_row_block blocks[ECH_MAX_ROWS];
 };
 
@@ -146,7 +146,7 @@ static ech_status bind_tensors(ech_forward *const f, const ech_exec_args *const 
                         f->h->max_logits);
     if (t[ECH_STEP_WEIGHTS].bytes < f->h->image_bytes ||
         t[ECH_STEP_ROWS].bytes < n_rows * sizeof(ech_row) ||
-        t[ECH_STEP_LOGITS].bytes < n_logits * f->h->vocab * sizeof(float))
+        t[ECH_STEP_LOGITS].bytes < n_logits * f->h->out_width * sizeof(float))
         return ech_fail(err, ECH_EINVAL,
                         "running a step: weights (%zu bytes), rows (%zu) or logits (%zu) are too "
                         "small for the program and %llu rows",

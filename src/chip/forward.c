@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walk over a forward program's operations, on every core, and the embedding. Between two
- * operations all cores meet; the calling thread, core 0, reports progress and asks whether to stop.
+ * The walk over a forward program's operations, on every core, and its two ends that are no
+ * product: the embedding table's rows in, hidden states out. Between two operations all cores meet;
+ * the calling thread, core 0, reports progress and asks whether to stop.
  */
 #include "src/chip/forward.h"
 
@@ -40,6 +41,21 @@ void ech_forward_embed(const ech_forward *const f, const ech_op_embed *const op,
                    (uint32_t)f->ids[r], ech_forward_row(f, &op->out, r));
 }
 
+void ech_forward_hidden(const ech_forward *const f, const ech_op_hidden *const op,
+                        ech_core *const core)
+{
+    const float *const norm = ech_forward_vector(f, op->norm);
+    const uint32_t n = f->h->out_width;
+    for (uint32_t i; ech_pool_tile(core, f->n_logits, &i);) {
+        const float *const x = ech_forward_row(f, &op->in, (uint32_t)f->logit_rows[i]);
+        float *const y = f->logits + (size_t)i * n;
+        if (norm != NULL)
+            f->k->rms_norm(x, norm, n, op->eps, y);
+        else
+            f->k->scale(y, x, 1.0f, n);
+    }
+}
+
 static void run_op(const ech_forward *const f, const ech_op *const op, ech_core *const core)
 {
     switch (op->kind) {
@@ -60,6 +76,9 @@ static void run_op(const ech_forward *const f, const ech_op *const op, ech_core 
         break;
     case ECH_OP_HEAD:
         ech_forward_head(f, &op->head, core);
+        break;
+    case ECH_OP_HIDDEN:
+        ech_forward_hidden(f, &op->hidden, core);
         break;
     default:
         ECH_DCHECK(!"checked by ech_forward_check");

@@ -50,7 +50,7 @@ typedef struct ech_forward {
     const uint32_t *pages;  // [n_pages_listed]
     char *kv;               // [n_kv_pages, page_bytes]
     const int32_t *sampled; // [n_slots]
-    float *logits;          // [n_logits, vocab]
+    float *logits;          // [n_logits, out_width] or hidden states
     char *arena;
     int32_t *ids;          // [n_rows] token of every row, looked up
     int32_t *logit_rows;   // [n_logits] the row that fills each
@@ -76,6 +76,7 @@ void ech_forward_embed(const ech_forward *f, const ech_op_embed *op, ech_core *c
 void ech_forward_rope_table(const ech_forward *f, const ech_op_rope_table *op, ech_core *core);
 void ech_forward_matmul(const ech_forward *f, const ech_op_matmul *op, ech_core *core);
 void ech_forward_head(const ech_forward *f, const ech_op_head *op, ech_core *core);
+void ech_forward_hidden(const ech_forward *f, const ech_op_hidden *op, ech_core *core);
 void ech_forward_rope_kv(const ech_forward *f, const ech_op_rope_kv *op, ech_core *core);
 void ech_forward_attention(const ech_forward *f, const ech_op_attention *op, ech_core *core);
 

@@ -168,8 +168,13 @@ static ech_status check_op(const checker *const c, const ech_op *const op)
     case ECH_OP_HEAD:
         ECH_TRY(check_weight(c, &op->head.weight));
         if (op->head.weight.rows != c->h->vocab) return bad(c, "its rows are not the vocabulary");
+        if (c->h->out_width != c->h->vocab || c->h->max_logits > ECH_STEP_MAX_LOGITS)
+            return bad(c, "the output is not one of logits");
         ECH_TRY(check_vector(c, op->head.norm, op->head.weight.cols));
         return check_buffer(c, &op->head.in, op->head.weight.cols);
+    case ECH_OP_HIDDEN:
+        ECH_TRY(check_vector(c, op->hidden.norm, c->h->out_width));
+        return check_buffer(c, &op->hidden.in, c->h->out_width);
     default:
         return bad(c, "unknown to this version");
     }
@@ -181,6 +186,7 @@ static const char *op_name(const uint32_t kind)
         [ECH_OP_EMBED] = "embed",     [ECH_OP_MATMUL] = "matmul",
         [ECH_OP_ROPE_KV] = "rope_kv", [ECH_OP_ATTENTION] = "attention",
         [ECH_OP_HEAD] = "head",       [ECH_OP_ROPE_TABLE] = "rope_table",
+        [ECH_OP_HIDDEN] = "hidden",
     };
     return kind < ECH_OP_COUNT && names[kind] != NULL ? names[kind] : "unknown";
 }
@@ -194,13 +200,14 @@ static ech_status check_shape(const ech_forward_header *const h, ech_error *cons
                         "heads of %u: not a shape that this chip runs",
                         h->kv_type, h->compute, h->n_layers, h->n_kv_heads, h->head_dim);
     if (h->max_rows == 0 || h->max_rows > ECH_MAX_ROWS || h->max_logits == 0 ||
-        h->max_logits > ECH_STEP_MAX_LOGITS || h->vocab == 0 || h->vocab > INT32_MAX ||
-        h->max_positions == 0 || h->max_positions > ECH_MAX_POSITIONS)
+        h->max_logits > ECH_MAX_ROWS || h->vocab == 0 || h->vocab > INT32_MAX ||
+        h->out_width == 0 || h->out_width > INT32_MAX || h->max_positions == 0 ||
+        h->max_positions > ECH_MAX_POSITIONS)
         return ech_fail(err, ECH_EFORMAT,
-                        "loading a forward program: %u rows (1 to %d), %u logit rows (1 to %d), "
-                        "vocabulary %u, %u positions (1 to %u): out of range",
-                        h->max_rows, ECH_MAX_ROWS, h->max_logits, ECH_STEP_MAX_LOGITS, h->vocab,
-                        h->max_positions, ECH_MAX_POSITIONS);
+                        "loading a forward program: %u rows (1 to %d), output %u by %u (up to %d "
+                        "rows), vocabulary %u, %u positions (1 to %u): out of range",
+                        h->max_rows, ECH_MAX_ROWS, h->max_logits, h->out_width, ECH_MAX_ROWS,
+                        h->vocab, h->max_positions, ECH_MAX_POSITIONS);
     return ECH_OK;
 }
 

@@ -64,7 +64,7 @@ typedef struct ech_forward_header {
         prep_offset; /* in the arena: prepared inputs of a matrix product, [max_rows, prep_bytes] */
     uint64_t prep_bytes; /* bytes of one prepared row */
     uint32_t max_rows;
-    uint32_t max_logits;
+    uint32_t max_logits; /* rows of a step's output: logits or hidden states */
     uint32_t vocab;
     uint32_t n_layers;
     uint32_t n_kv_heads;
@@ -72,8 +72,8 @@ typedef struct ech_forward_header {
     uint32_t kv_type; /* ech_kv_type */
     uint32_t compute; /* ech_compute */
     uint32_t
-        max_positions; /* a row's position must be below; bounds the page table that it may name */
-    uint32_t reserved;
+        max_positions;  /* a row's position must be below; bounds the page table that it may name */
+    uint32_t out_width; /* columns of a step's output: the vocabulary, or a hidden state's */
 } ech_forward_header;
 
 _Static_assert(sizeof(ech_forward_header) % 8 == 0, "operations follow it");
@@ -102,6 +102,7 @@ typedef enum ech_op_kind {
     ECH_OP_HEAD,       /* logits = norm(in) · weightᵀ, for the rows that want them */
     ECH_OP_ROPE_TABLE, /* cos and sin of every row's position, for the ROPE_KV operations that name
                           it */
+    ECH_OP_HIDDEN,     /* output = norm(in), for the rows that want it: ends an embedding */
     ECH_OP_COUNT,
 } ech_op_kind;
 
@@ -172,6 +173,13 @@ typedef struct ech_op_head {
     ech_op_buffer in;
 } ech_op_head;
 
+typedef struct ech_op_hidden {
+    uint64_t norm; /* in the image, or ECH_NONE */
+    float eps;
+    uint32_t reserved;
+    ech_op_buffer in;
+} ech_op_hidden;
+
 typedef struct ech_op {
     uint32_t kind; /* ech_op_kind */
     uint32_t reserved;
@@ -182,6 +190,7 @@ typedef struct ech_op {
         ech_op_rope_kv rope_kv;
         ech_op_attention attention;
         ech_op_head head;
+        ech_op_hidden hidden;
         uint8_t bytes[120];
     };
 } ech_op;

@@ -11,6 +11,9 @@
  * last 5 logits        f32 [>= n_logits, vocab]         OUTPUT_EXISTING   row r at r * vocab
  *     scalars: n_rows, n_logits
  *
+ * The program `embed` takes the same and gives hidden states after the final norm in the place of
+ * logits: f32 [>= n_logits, hidden], of as many rows as a step may have.
+ *
  * A step may mix rows of prefill and of decode, of any number of sequences. A row reads the keys
  * and values of positions 0 … pos of its sequence, as stored, those that this step writes
  * included; so the rows of one chunk may be in any order, but consecutive positions of one
@@ -38,7 +41,7 @@ enum {
     ECH_STEP_SCALARS,
 };
 
-/* Logits exist for at most this many rows at a time. */
+/* Logits, unlike hidden states, exist for at most this many rows at a time. */
 #define ECH_STEP_MAX_LOGITS 64
 
 typedef struct ech_row {

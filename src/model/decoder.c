@@ -69,11 +69,22 @@ static const char *const NAMES[][ROLE_COUNT] = {
     },
 };
 
+#define PREFIX "model."
+
+static bool is_bare(const ech_layout *const l)
+{
+    const char *const full = NAMES[ECH_FORMAT_SAFETENSORS][ROLE_EMBED];
+    return !ech_layout_has(l, full) && ech_layout_has(l, full + sizeof PREFIX - 1);
+}
+
 /* A name of the table with the layer's number in the place of its "%u". */
 static void name_of(const ech_layout *const l, const role r, const uint32_t layer, char *const out,
                     const size_t cap)
 {
-    const char *const pattern = NAMES[l->format][r];
+    const char *pattern = NAMES[l->format][r];
+    /* Embedding models are saved without their head, and then without this prefix. */
+    if (strncmp(pattern, PREFIX, sizeof PREFIX - 1) == 0 && is_bare(l))
+        pattern += sizeof PREFIX - 1;
     const char *const at = strstr(pattern, "%u");
     if (at == NULL) {
         (void)snprintf(out, cap, "%s", pattern);
@@ -150,12 +161,13 @@ ech_status ech_decoder_bind(const ech_decoder_traits *const t, ech_layout *const
     const ech_config *const c = l->config;
     const ech_source_rows embed = source(l, ROLE_EMBED, 0, c->vocab);
     const ech_source_rows head = source(l, ROLE_HEAD, 0, c->vocab);
+    const ech_source_rows norm = source(l, ROLE_NORM, 0, 1);
     ECH_TRY(ech_layout_matrix(l, "embed", &embed, 1, c->hidden, ECH_STACK_BELOW, err));
     for (uint32_t layer = 0; layer < c->n_layers; layer++) {
         ECH_TRY(bind_attention(t, l, layer, err));
         ECH_TRY(bind_ffn(l, layer, err));
     }
-    ECH_TRY(ech_layout_vector(l, "norm", NAMES[l->format][ROLE_NORM], c->hidden, err));
+    ECH_TRY(ech_layout_vector(l, "norm", norm.name, c->hidden, err));
     /* The tensors decide whether the head is tied; the config's word is only compared with it. */
     l->tied = !ech_layout_has(l, head.name);
     if (l->tied) return ECH_OK;

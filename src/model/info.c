@@ -23,6 +23,12 @@ static const char *const QUANTIZE_NAMES[] = {
 #undef X
 };
 
+static const char *const POOLING_NAMES[] = {
+#define X(name, value, text) [ECH_POOLING_##name] = text,
+    ECH_POOLING_MAP(X)
+#undef X
+};
+
 #define LENGTH_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* The number of a name in a list; EINVAL with all of them. */
@@ -85,6 +91,22 @@ ech_status ech_quantize_parse(const char *const name, ech_quantize *const ret_qu
     ECH_TRY(
         find_name("type to quantise to", QUANTIZE_NAMES, LENGTH_OF(QUANTIZE_NAMES), name, &i, err));
     *ret_quantize = (ech_quantize)i;
+    return ECH_OK;
+}
+
+const char *ech_pooling_name(const ech_pooling pooling)
+{
+    return (size_t)pooling < LENGTH_OF(POOLING_NAMES) ? POOLING_NAMES[pooling] : "?";
+}
+
+ech_status ech_pooling_parse(const char *const name, ech_pooling *const ret_pooling,
+                             ech_error *const err)
+{
+    size_t i = ECH_POOLING_LAST;
+    /* The word of sentence-transformers. */
+    if (strcmp(name, "lasttoken") != 0)
+        ECH_TRY(find_name("pooling", POOLING_NAMES, LENGTH_OF(POOLING_NAMES), name, &i, err));
+    *ret_pooling = (ech_pooling)i;
     return ECH_OK;
 }
 

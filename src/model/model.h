@@ -45,6 +45,9 @@ typedef struct ech_model_ids {
 const ech_model_ids *ech_model_get_ids(const ech_model *model);
 const ech_sampling_defaults *ech_model_get_sampling(const ech_model *model);
 
+/* What the files say of pooling; ECH_POOLING_LAST where they say nothing. EUNSUPPORTED, EFORMAT. */
+ech_status ech_model_pooling(const ech_model *model, ech_pooling *ret, ech_error *err);
+
 /*
  * The folder that holds tokenizer.json and chat_template.jinja; of a GGUF file, the folder it lies
  * in. Borrowed from the model.
@@ -84,6 +87,7 @@ typedef struct ech_forward_options {
     uint32_t max_positions; /* context length: positions are below it */
     ech_kv_type kv_type;
     ech_compute compute;
+    bool gives_hidden; /* hidden states of up to max_rows rows, not logits: `embed` */
 } ech_forward_options;
 
 /* Every size that is mapped, known before anything is allocated. */

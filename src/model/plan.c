@@ -32,7 +32,8 @@ static ech_status compile(const ech_model *const m, const ech_forward_options *c
 {
     const ech_program_shape shape = {
         .max_rows = o->max_rows,
-        .max_logits = o->max_logits,
+        .max_logits = o->gives_hidden ? o->max_rows : o->max_logits,
+        .gives_hidden = o->gives_hidden,
         .max_positions = o->max_positions,
         .vocab = m->config.vocab,
         .n_heads = m->config.n_heads,

@@ -55,9 +55,10 @@ ech_status ech_sim_step_bind(const ech_forward_header *const h, const ech_exec_a
         .n_pages = t[ECH_STEP_KV].bytes / page_bytes,
         .page_bytes = page_bytes,
         .n_slots = t[ECH_STEP_SAMPLED].bytes / sizeof(int32_t),
-        .n_logit_rows = t[ECH_STEP_LOGITS].bytes / (sizeof(float) * h->vocab),
+        .n_logit_rows = t[ECH_STEP_LOGITS].bytes / (sizeof(float) * h->out_width),
         .n_rows = (uint32_t)args->scalars[ECH_STEP_N_ROWS],
         .vocab = h->vocab,
+        .out_width = h->out_width,
         .max_positions = h->max_positions,
     };
     ECH_TRY(check_shape(&s, args->scalars[ECH_STEP_N_ROWS], args->scalars[ECH_STEP_N_LOGITS],
@@ -120,11 +121,11 @@ static void order_rows(const ech_sim_step *const s, uint32_t *const order)
     }
 }
 
-/* Numbers in [-4, 4), with the state's low bits as the key. */
+/* Numbers in [-4, 4), with the state's low bits as the key; a hidden state's likewise. */
 static void write_logits(const ech_sim_step *const s, const uint32_t row, const uint64_t state)
 {
-    float *const x = s->logits + (size_t)row * s->vocab;
-    for (uint32_t id = 0; id < s->vocab; id++) {
+    float *const x = s->logits + (size_t)row * s->out_width;
+    for (uint32_t id = 0; id < s->out_width; id++) {
         x[id] = (float)(mix(state + id) >> 40) * 0x1p-21f - 4.0f;
     }
 }

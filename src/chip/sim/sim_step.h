@@ -19,6 +19,7 @@ typedef struct ech_sim_step {
     uint64_t n_logit_rows;
     uint32_t n_rows;
     uint32_t vocab;
+    uint32_t out_width;
     uint32_t max_positions;
 } ech_sim_step;
 
