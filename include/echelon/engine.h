@@ -90,6 +90,7 @@ typedef struct ech_engine_options {
     uint64_t event_bytes;   /* unread event bytes at which a choice is taken out of the batch until
                                its events are read; 0: 1 MiB */
     const char *trace_path; /* NULL, or where a Chrome trace of every step goes at close */
+    ech_pooling pooling;    /* of embeddings; default: what the model's files say */
 } ech_engine_options;
 
 /** Fills *o with the defaults, struct_size included. */
@@ -154,6 +155,9 @@ typedef struct ech_engine_info {
     uint64_t step_params;   /* multiply-accumulates with weights of a decoded token */
     uint64_t layer_params;  /* of a prompt's token: without the head */
     ech_meter_kind product; /* what most of them are, to be held against ech_meter_run() */
+    uint32_t embedding_size; /* numbers of an embedding */
+    ech_pooling pooling;     /* of embeddings; MODEL: the files say something that is not computed,
+                                and every embedding fails with that */
 } ech_engine_info;
 
 /** Fills *ret_info as far as its struct_size says. */
@@ -315,6 +319,13 @@ typedef struct ech_request_options {
      * strings and marker_id are the engine's own. param_ctx must live as the hook must.
      */
     const struct ech_parser_options *parser;
+    /*
+     * The embedding of each prompt is wanted, not an answer: one ECH_EVENT_EMBEDDING per prompt, in
+     * whatever order they are done. What is drawn, parsed or scored doesn't go with it: n must be
+     * 1, and sampling, max_tokens and stop are not looked at.
+     */
+    bool embed;
+    uint32_t dimensions; /* with embed: the first so many numbers, 0: all of them */
     /** Called when an event was added to a stream that had none unread. NULL allowed. */
     void (*notify)(void *ctx);
     void *notify_ctx;
@@ -361,7 +372,7 @@ ECH_API ech_status ech_engine_mask_vocab(ech_engine *engine, struct ech_mask_voc
 /*
  * In order, for each request: QUEUED; then for each choice STARTED, PROGRESS*, PROMPT_TOKEN*,
  * (TOKEN, TEXT?)*, FINISH; then DONE. Choices interleave. A choice that never started has FINISH
- * alone.
+ * alone. With embed: STARTED, PROGRESS*, EMBEDDING, FINISH.
  */
 typedef enum ech_event_kind {
     ECH_EVENT_QUEUED = 1,       /* accepted; seed of choice 0, usage.prompt_tokens over all */
@@ -372,8 +383,9 @@ typedef enum ech_event_kind {
     ECH_EVENT_TOKEN = 5,        /* an id was drawn, end-of-sequence ids included */
     ECH_EVENT_TEXT = 6,         /* text that is final: whole characters, beyond any stop string */
     ECH_EVENT_FINISH = 7,       /* the choice ended: finish, usage, error */
-    ECH_EVENT_DONE = 8,     /* the request ended: usage summed, its first error; the last event */
-    ECH_EVENT_TOOL_END = 9, /* call_index is over; call_complete: its arguments are JSON */
+    ECH_EVENT_DONE = 8,       /* the request ended: usage summed, its first error; the last event */
+    ECH_EVENT_TOOL_END = 9,   /* call_index is over; call_complete: its arguments are JSON */
+    ECH_EVENT_EMBEDDING = 10, /* the prompt's vector */
 } ech_event_kind;
 
 /** Why a choice ended. */
@@ -440,6 +452,9 @@ typedef struct ech_event {
     const char *text; /* TEXT: [text_len] whole UTF-8 characters; bytes that are none have
                          become U+FFFD */
     size_t text_len;
+    const float *embedding; /* EMBEDDING: [n_embedding] pooled, cut to dimensions, then of
+                               length 1 (a vector of zeros stays one) */
+    size_t n_embedding;
     ech_finish finish; /* FINISH */
     const char *stop;  /* FINISH by a stop string: that string, zero-terminated; else NULL */
     ech_usage usage;   /* QUEUED, STARTED, FINISH, DONE */

@@ -12,10 +12,11 @@
     X(bench)                                                                                       \
     X(doctor)                                                                                      \
     X(inspect)                                                                                     \
-    X(template)                                                                                     \
+    X(template)                                                                                    \
     X(tokenize)                                                                                    \
     X(generate)                                                                                    \
     X(chat)                                                                                        \
+    X(embed)                                                                                       \
     X(serve)                                                                                       \
     X(version)                                                                                     \
     X(help)

@@ -98,6 +98,7 @@ ech_status ech_printed_take(ech_printed *p, const ech_event *ev, const ech_token
     case ECH_EVENT_PROGRESS:
     case ECH_EVENT_PROMPT_TOKEN:
     case ECH_EVENT_TOOL_END:
+    case ECH_EVENT_EMBEDDING:
     case ECH_EVENT_DONE:
         break;
     }

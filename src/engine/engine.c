@@ -75,6 +75,8 @@ void ech_engine_info_get(const ech_engine *e, ech_engine_info *ret_info)
         .layer_params =
             e->model_info.n_params_step - (uint64_t)e->model_info.vocab * e->model_info.hidden,
         .product = main_product(e),
+        .embedding_size = shape->hidden,
+        .pooling = e->limits.pooling,
     };
     const size_t size = ret_info->struct_size < sizeof info ? ret_info->struct_size : sizeof info;
     memcpy(ret_info, &info, size);

@@ -5,6 +5,7 @@
  *     open.c    plan, regions, fork, programs, close
  *     loop.c    the engine's thread: packing, then the steps
  *     live.c    what happens to requests between steps: start, ids, text, end
+ *     embed.c   hidden states that become embeddings
  *     chip.c    what happens when a step fails: replace the chip, find who killed it
  *     engine.c  the public calls
  *
@@ -93,6 +94,11 @@ void ech_live_reap(ech_engine *e);
 void ech_live_end_all(ech_engine *e, ech_finish why, const ech_error *err);
 /* The earliest deadline of a live request; INT64_MAX: none. */
 int64_t ech_live_next_deadline(const ech_engine *e);
+
+/* ---- embed.c ---- */
+
+/* Hidden states of a complete step, pooled; embeddings that are done are told. */
+void ech_embed_read(ech_engine *e, const ech_step *step);
 
 /* ---- chip.c ---- */
 

@@ -3,7 +3,7 @@
  * Records of events in two byte buffers. See events.h; the lock is the caller's.
  *
  * A record is its head, the event up to `usage`, then what its kind needs: usage, error, top
- * log-probabilities, text. Sizes are multiples of 8, so that every part is aligned.
+ * log-probabilities, embedding, text. Sizes are multiples of 8, so that every part is aligned.
  */
 #include "src/engine/events.h"
 
@@ -19,8 +19,9 @@ typedef struct record {
     uint32_t text_len;
     uint32_t n_top;
     uint32_t call_id_len;
+    uint32_t n_embedding;
     uint8_t has_usage, has_error;
-    uint8_t reserved[6];
+    uint8_t reserved[2];
 } record;
 
 static size_t padded(size_t n)
@@ -55,13 +56,15 @@ ech_status ech_event_queue_push(ech_event_queue *q, const ech_event *ev)
         .text_len = (uint32_t)ev->text_len,
         .n_top = (uint32_t)ev->n_top,
         .call_id_len = (uint32_t)ev->call_id_len,
+        .n_embedding = (uint32_t)ev->n_embedding,
         .has_usage = kind_has_usage(ev->kind),
         .has_error = ev->error.code != ECH_OK,
     };
     const size_t bytes =
         padded(sizeof head) + padded(CORE_BYTES) + (head.has_usage ? padded(sizeof ev->usage) : 0) +
         (head.has_error ? padded(sizeof ev->error) : 0) + padded(ev->n_top * sizeof *ev->top) +
-        padded(ev->call_id_len) + padded(ev->text_len);
+        padded(ev->n_embedding * sizeof *ev->embedding) + padded(ev->call_id_len) +
+        padded(ev->text_len);
     ECH_TRY(ech_buf_reserve(&q->back, bytes));
     char *at = q->back.data + q->back.len;
     record *const placed = (record *)(void *)at;
@@ -70,6 +73,7 @@ ech_status ech_event_queue_push(ech_event_queue *q, const ech_event *ev)
     if (head.has_usage) put(&at, &ev->usage, sizeof ev->usage);
     if (head.has_error) put(&at, &ev->error, sizeof ev->error);
     put(&at, ev->top, ev->n_top * sizeof *ev->top);
+    put(&at, ev->embedding, ev->n_embedding * sizeof *ev->embedding);
     put(&at, ev->call_id, ev->call_id_len);
     put(&at, ev->text, ev->text_len);
     placed->bytes = (uint32_t)bytes;
@@ -105,6 +109,9 @@ bool ech_event_queue_pop(ech_event_queue *q, ech_event *ret_ev)
     ret_ev->top =
         head->n_top > 0 ? (const void *)take(&at, head->n_top * sizeof *ret_ev->top) : NULL;
     ret_ev->n_top = head->n_top;
+    const size_t embedding_bytes = head->n_embedding * sizeof *ret_ev->embedding;
+    ret_ev->embedding = embedding_bytes > 0 ? (const void *)take(&at, embedding_bytes) : NULL;
+    ret_ev->n_embedding = head->n_embedding;
     ret_ev->call_id = head->call_id_len > 0 ? take(&at, head->call_id_len) : NULL;
     ret_ev->text = head->text_len > 0 ? at : NULL;
     ret_ev->text_len = head->text_len;

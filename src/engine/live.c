@@ -152,7 +152,8 @@ void ech_live_finish(ech_engine *e, ech_answer *a, ech_finish why, const char *s
     e->n_suspects -= a->is_suspect;
     ech_event ev = { .kind = ECH_EVENT_FINISH, .choice = a->index, .finish = why, .stop = stop };
     if (why == ECH_FINISH_ERROR) ev.error = *err;
-    finish_parser(a, &ev);
+    if (a->parser != NULL) finish_parser(a, &ev);
+    ech_embed_end(&a->embed);
     ech_guide_close(&a->guide);
     a->usage.finished_ns = ech_now_ns();
     a->usage.preemptions = a->seq.n_preempted;
@@ -272,6 +273,10 @@ static ech_status tell_echo(const ech_engine *e, ech_answer *a, ech_error *err)
 static ech_status begin(ech_engine *e, ech_answer *a, ech_error *err)
 {
     ech_request *const r = a->request;
+    if (r->embeds) {
+        const ech_status rc = ech_embed_begin(&a->embed, e->memory.shape.hidden);
+        return rc == ECH_OK ? rc : ech_fail(err, rc, "embedding a prompt: out of memory");
+    }
     ECH_TRY(ech_guide_open(&a->guide, r->constraint, r->thinking_budget, r->hook, err));
     if (r->echo) ECH_TRY(tell_echo(e, a, err));
     if (a->seq.n_scores > 0) tell_first_prompt_id(a);
@@ -489,6 +494,7 @@ void ech_live_read(ech_engine *e, const ech_step *step)
         tell_progress(&step->plan.items[i]);
     for (uint32_t i = 0; i < step->n_draws; i++)
         read_draw(e, step, i);
+    ech_embed_read(e, step);
     for (uint32_t i = 0; i < step->plan.n_items; i++) {
         finish_scored(e, &step->plan.items[i]);
         look_ahead(e, (ech_answer *)step->plan.items[i].seq);

@@ -56,7 +56,7 @@ static uint32_t count_decoding(const ech_engine *e)
 {
     uint32_t n = 0;
     for (const ech_seq *seq = e->sched.running.head; seq != NULL; seq = seq->next)
-        n += !seq->is_paused && seq->n_sent >= seq->n_prompt;
+        n += !seq->is_paused && !seq->embeds && seq->n_sent >= seq->n_prompt;
     return n;
 }
 

@@ -17,7 +17,7 @@ typedef struct area_plan {
     uint64_t bytes;
 } area_plan;
 
-enum { N_STEP_AREAS = 10 };
+enum { N_STEP_AREAS = 11 };
 
 static void plan_areas(const ech_memory_shape *s, area_plan plan[N_STEP_AREAS])
 {
@@ -37,6 +37,8 @@ static void plan_areas(const ech_memory_shape *s, area_plan plan[N_STEP_AREAS])
         { "step.state", offsetof(ech_memory, state), (uint64_t)ECH_SCHED_MAX_RUNNING * 2 * 4 },
         { "step.records", offsetof(ech_memory, out),
           UINT64_C(2) * ECH_STEP_MAX_LOGITS * ECH_OUT_STRIDE },
+        { "step.hidden", offsetof(ech_memory, hidden),
+          UINT64_C(2) * s->max_rows * s->hidden * sizeof(float) },
     };
     memcpy(plan, areas, sizeof areas);
 }

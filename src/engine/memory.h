@@ -6,7 +6,7 @@
  *     weights    the packed image                          written by `pack`
  *     kv         pages                                     written by `forward`
  *     step       rows, page tables, ids, logits, sampler rows, history, lists, masks, state,
- * records
+ * records, hidden states
  *
  * What a step reads and the engine writes for the next one exists twice, by the step's parity.
  * What belongs to a slot exists once per slot and is only appended to while a step is in flight:
@@ -31,6 +31,7 @@ typedef struct ech_memory_shape {
     uint32_t max_running; /* slots, ≤ ECH_SCHED_MAX_RUNNING */
     uint32_t max_seq_len;
     uint32_t vocab;
+    uint32_t hidden; /* numbers of a hidden state */
     uint32_t n_pages;
     uint64_t page_bytes;
     uint64_t weights_bytes;
@@ -59,6 +60,7 @@ typedef struct ech_memory {
     ech_area masks;   // u32 [2, MAX_RUNNING, words of vocab]
     ech_area state;   // f32 [MAX_RUNNING, 2]
     ech_area out;     // u8  [2, MAX_LOGITS, ECH_OUT_STRIDE]
+    ech_area hidden;  // f32 [2, max_rows, hidden] of embeddings; empty pages until the first one
 } ech_memory;
 
 /* Makes every region of a NEW worker. They are the worker's; fini frees the table alone. */

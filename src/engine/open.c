@@ -49,6 +49,7 @@ static ech_status check_options(const ech_engine_options *o, ech_error *err)
     ECH_TRY(check_option("kv_type", o->kv_type, ECH_KV_TYPES - 1, err));
     ECH_TRY(check_option("compute", o->compute, ECH_COMPUTE_BF16, err));
     ECH_TRY(check_option("quantize", o->quantize, ECH_QUANTIZE_Q4, err));
+    ECH_TRY(check_option("pooling", o->pooling, ECH_POOLING_CLS, err));
     if (o->platform != NULL && ech_platform_find(o->platform) == NULL)
         return ech_fail(err, ECH_EINVAL, "there is no platform '%s', there are: %s", o->platform,
                         ech_platform_names());
@@ -132,6 +133,7 @@ static ech_status plan_sizes(const ech_engine *e, sizes *s, ech_error *err)
         .max_running = o->max_running,
         .max_seq_len = max_seq_len,
         .vocab = e->model_info.vocab,
+        .hidden = e->model_info.hidden,
         .page_bytes = s->plan.kv_page_bytes,
         .weights_bytes = s->plan.weights_bytes,
     };
@@ -171,13 +173,16 @@ static ech_status write_plan(ech_engine *e, const sizes *s, const ech_cpu_option
 static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_threads,
                                     uint64_t *ret_arena_bytes, ech_error *err)
 {
-    ech_buf pack = { 0 }, forward = { 0 };
+    ech_buf pack = { 0 }, forward = { 0 }, embed = { 0 };
+    ech_forward_options hidden = s->forward;
+    hidden.gives_hidden = true;
     void *sample = NULL;
     size_t sample_len = 0;
     ech_programs *const p = &e->programs;
     ech_worker *const w = e->worker;
     ech_status rc = ech_model_pack_program(e->model, &pack, err);
     if (rc == ECH_OK) rc = ech_model_forward_program(e->model, &s->forward, &forward, err);
+    if (rc == ECH_OK) rc = ech_model_forward_program(e->model, &hidden, &embed, err);
     if (rc == ECH_OK)
         rc = ech_sample_program(s->shape.vocab, s->shape.max_seq_len, n_threads, &sample,
                                 &sample_len, err);
@@ -192,12 +197,16 @@ static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_th
     if (rc == ECH_OK)
         rc =
             ech_worker_register_program(w, "sample", "sample", sample, sample_len, &p->sample, err);
+    if (rc == ECH_OK)
+        rc = ech_worker_register_program(w, "forward", "embed", embed.data, embed.len, &p->embed,
+                                         err);
     if (rc == ECH_OK) {
         const uint64_t arena = ech_sample_program_arena_bytes(sample);
         *ret_arena_bytes = arena > s->plan.arena_bytes ? arena : s->plan.arena_bytes;
     }
     ech_buf_fini(&pack);
     ech_buf_fini(&forward);
+    ech_buf_fini(&embed);
     free(sample);
     return rc;
 }
@@ -259,7 +268,13 @@ static void set_limits(ech_engine *e, const sizes *s)
         .max_answers = e->options.max_queued,
         .eos_ids = ids->eos,
         .n_eos_ids = ids->n_eos,
+        .hidden = s->shape.hidden,
+        .pooling = e->options.pooling,
     };
+    /* Answers need no pooling: a model whose own can't be computed serves them all the same. */
+    if (e->limits.pooling == ECH_POOLING_MODEL &&
+        ech_model_pooling(e->model, &e->limits.pooling, &e->limits.why_no_pooling) == ECH_OK)
+        e->limits.why_no_pooling = (ech_error){ .code = ECH_OK };
     e->inbox->max_waiting = e->options.max_queued;
     e->inbox->max_waiting_ids = e->options.max_queued_tokens;
 }

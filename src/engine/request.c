@@ -22,6 +22,7 @@ static void free_request(ech_request *r)
 {
     for (uint32_t i = 0; r->answers != NULL && i < r->n_answers; i++) {
         ech_parser_destroy(&r->answers[i].parser);
+        ech_embed_end(&r->answers[i].embed);
         free(r->answers[i].seq.ids);
         free(r->answers[i].seq.pages);
     }

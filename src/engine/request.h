@@ -18,6 +18,7 @@
 #include "src/base/arena.h"
 #include "src/chip/sampler.h"
 #include "src/engine/breakers.h"
+#include "src/engine/embed.h"
 #include "src/engine/events.h"
 #include "src/engine/guide.h"
 #include "src/engine/inbox.h"
@@ -33,6 +34,7 @@ struct ech_answer {
     ech_parser *parser;  // NULL once it has finished
     ech_sampler_row row; /* what doesn't change while it has its slot */
     ech_guide guide;
+    ech_embed embed;
     bool has_finished;
     float mu;           /* mirostat's, of the committed ids */
     uint32_t n_scored;  /* prompt ids whose log-probability was given out */
@@ -59,6 +61,9 @@ struct ech_request {
     size_t n_stop_ids;
     int32_t logprobs, prompt_logprobs; // -1: none
     bool skip_special, echo, scores_only;
+    bool embeds;
+    ech_pooling pooling; // of embeds
+    uint32_t dimensions;
     ech_constraint *constraint; // a reference, or NULL
     int64_t thinking_budget;
     bool takes_forced; // nothing but its constraint forbids ids, so one that it forces is drawn
@@ -105,6 +110,9 @@ typedef struct ech_request_limits {
     uint32_t max_answers; // of one request
     const int32_t *eos_ids;
     size_t n_eos_ids;
+    uint32_t hidden; // numbers of an embedding
+    ech_pooling pooling;
+    ech_error why_no_pooling; // code ECH_OK, or why nothing can be embedded
 } ech_request_limits;
 
 /* Checks, tokenises, copies. One reference, the caller's; errors as ech_engine_submit(). */

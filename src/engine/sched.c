@@ -285,6 +285,7 @@ static void unplan(ech_step_plan *plan, const ech_seq *seq)
         if (it.seq != seq) continue;
         plan->n_rows -= it.n_rows;
         plan->n_decode_rows -= it.n_rows == 1;
+        plan->n_embed_rows -= it.seq->embeds ? it.n_rows : 0;
         plan->n_logits -= it.samples + it.n_scores;
         memmove(&plan->items[i], &plan->items[i + 1],
                 (plan->n_items - i - 1) * sizeof plan->items[0]);
@@ -382,11 +383,12 @@ static void plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *pla
         .seq = seq,
         .first = seq->n_sent,
         .n_rows = n,
-        .samples = end == seq->n_ids + seq->n_pending && end >= seq->n_prompt,
+        .samples = !seq->embeds && end == seq->n_ids + seq->n_pending && end >= seq->n_prompt,
         .n_scores = scored_rows(seq, n),
     };
     plan->n_rows += n;
     plan->n_decode_rows += n == 1;
+    plan->n_embed_rows += seq->embeds ? n : 0;
     plan->n_logits += it->n_scores + it->samples;
     s->tenants[seq->tenant].served += (double)n / s->tenants[seq->tenant].weight;
 }
@@ -474,7 +476,7 @@ static void plan_prompts(ech_sched *s, uint32_t budget, ech_step_plan *plan)
 
 void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan)
 {
-    plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = 0;
+    plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = plan->n_embed_rows = 0;
     plan->n_admitted = 0;
     plan->needs_drain = false;
     plan_single_rows(s, plan);

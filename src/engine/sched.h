@@ -59,6 +59,7 @@ struct ech_seq {
     int64_t queued_ns;
     uint32_t n_scores;     // 0, or n_prompt: log-probabilities of prompt ids are wanted, see plan
     bool no_reuse;         // takes nothing from the prefix tree
+    bool embeds;           // every position has a row and nothing is drawn; max_ids is n_prompt
     const ech_seq *leader; // NULL, or the same prompt's first choice, to be awaited for its pages
 
     /* the owner may change it at any time */
@@ -125,6 +126,7 @@ typedef struct ech_step_plan {
     ech_plan_item items[ECH_SCHED_MAX_RUNNING]; // in slot-independent, deterministic order
     uint32_t n_items;
     uint32_t n_rows, n_decode_rows, n_logits;
+    uint32_t n_embed_rows;                    // of n_rows
     ech_seq *admitted[ECH_SCHED_MAX_RUNNING]; // got a slot in this plan, to be prepared
     uint32_t n_admitted;
     bool needs_drain; // something waits for pages: plan again when nothing is in flight

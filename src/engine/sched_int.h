@@ -22,6 +22,7 @@ static inline uint32_t ech_pages_of(uint64_t n_ids)
 /* Positions that need a row: the last id of an answer is drawn and never computed. */
 static inline uint32_t ech_seq_end_of_rows(const ech_seq *const seq)
 {
+    if (seq->embeds) return seq->n_prompt;
     const uint32_t known = seq->n_ids + seq->n_pending;
     return known < seq->max_ids ? known : seq->max_ids - 1;
 }

@@ -182,6 +182,21 @@ static ech_status write_sampler_rows(ech_step *step, const ech_memory *m, ech_an
 
 /* ---- building ---- */
 
+/* Rows of an item to embed; hidden states are numbered as logits are. */
+static uint32_t write_embed_item(ech_step *step, const ech_memory *m, const ech_plan_item *it,
+                                 ech_row *rows)
+{
+    const ech_pooling pooling = ((const ech_answer *)it->seq)->request->pooling;
+    write_table(m, it->seq);
+    for (uint32_t k = 0; k < it->n_rows; k++) {
+        const uint32_t pos = it->first + k;
+        const bool wants = ech_embed_wants(pooling, pos, it->seq->n_prompt);
+        write_row(step, m, it->seq, pos, wants ? (int32_t)step->n_hidden : -1, &rows[k]);
+        step->n_hidden += wants;
+    }
+    return it->n_rows;
+}
+
 /* Rows of one item; logits are numbered in the order of the rows that want them. */
 static uint32_t write_item(ech_step *step, const ech_memory *m, const ech_plan_item *it,
                            ech_row *rows)
@@ -208,10 +223,14 @@ ech_status ech_step_build(ech_step *step, const ech_memory *m, ech_answer **ret_
 {
     ech_row *const rows = (ech_row *)(void *)m->rows.ptr + step->parity * m->shape.max_rows;
     uint32_t n = 0;
-    step->n_draws = 0;
+    step->n_draws = step->n_hidden = 0;
     step->has_gate = false;
     for (uint32_t i = 0; i < step->plan.n_items; i++)
-        n += write_item(step, m, &step->plan.items[i], rows + n);
+        if (!step->plan.items[i].seq->embeds)
+            n += write_item(step, m, &step->plan.items[i], rows + n);
+    for (uint32_t i = 0; i < step->plan.n_items; i++)
+        if (step->plan.items[i].seq->embeds)
+            n += write_embed_item(step, m, &step->plan.items[i], rows + n);
     ECH_ASSERT(n == step->plan.n_rows && step->n_draws == step->plan.n_logits);
     return write_sampler_rows(step, m, ret_failed, err);
 }
@@ -233,25 +252,45 @@ static void add(ech_args *args, ech_tag tag, const ech_area *area, uint64_t offs
     ech_args_add(args, tag, &t);
 }
 
-static ech_status submit_forward(const graph *g, ech_orch *orch, ech_error *err)
+/* What every forward program takes before its output. */
+static void add_forward(const graph *g, uint32_t first_row, uint32_t n_rows)
 {
     const ech_memory *const m = g->m;
-    const ech_step_plan *const plan = &g->step->plan;
     ech_args *const args = g->args;
     ech_args_clear(args);
     add(args, ECH_INPUT, &m->weights, 0, ECH_DTYPE_U8, m->weights.bytes, 0);
-    add(args, ECH_INPUT, &m->rows, g->step->parity * m->rows.bytes / 2, ECH_DTYPE_U8,
-        plan->n_rows * sizeof(ech_row), 0);
+    add(args, ECH_INPUT, &m->rows,
+        g->step->parity * m->rows.bytes / 2 + first_row * sizeof(ech_row), ECH_DTYPE_U8,
+        n_rows * sizeof(ech_row), 0);
     add(args, ECH_INPUT, &m->tables, 0, ECH_DTYPE_U32, m->tables.bytes / 4, 0);
     add(args, ECH_INOUT, &m->kv, 0, ECH_DTYPE_U8, m->shape.n_pages, m->shape.page_bytes);
     add(args, ECH_INPUT, &m->ids, 0, ECH_DTYPE_I32, m->ids.bytes / 4, 0);
-    add(args, ECH_OUTPUT_EXISTING, &m->logits, 0, ECH_DTYPE_F32, ECH_STEP_MAX_LOGITS,
-        m->shape.vocab);
-    ech_args_add_scalar(args, plan->n_rows);
-    ech_args_add_scalar(args, g->step->n_draws);
+}
+
+static ech_status submit_forward(const graph *g, ech_orch *orch, ech_error *err)
+{
+    const ech_step_plan *const plan = &g->step->plan;
+    const uint32_t n_rows = plan->n_rows - plan->n_embed_rows;
+    add_forward(g, 0, n_rows);
+    add(g->args, ECH_OUTPUT_EXISTING, &g->m->logits, 0, ECH_DTYPE_F32, ECH_STEP_MAX_LOGITS,
+        g->m->shape.vocab);
+    ech_args_add_scalar(g->args, n_rows);
+    ech_args_add_scalar(g->args, g->step->n_draws);
     const bool decodes = plan->n_rows == plan->n_decode_rows;
-    return ech_submit_next_level(orch, decodes ? &g->programs->decode : &g->programs->prefill, args,
-                                 NULL, 0, err);
+    return ech_submit_next_level(orch, decodes ? &g->programs->decode : &g->programs->prefill,
+                                 g->args, NULL, 0, err);
+}
+
+static ech_status submit_embed(const graph *g, ech_orch *orch, ech_error *err)
+{
+    const ech_memory *const m = g->m;
+    const ech_step_plan *const plan = &g->step->plan;
+    add_forward(g, plan->n_rows - plan->n_embed_rows, plan->n_embed_rows);
+    add(g->args, ECH_OUTPUT_EXISTING, &m->hidden, g->step->parity * m->hidden.bytes / 2,
+        ECH_DTYPE_F32, m->shape.max_rows, m->shape.hidden);
+    ech_args_add_scalar(g->args, plan->n_embed_rows);
+    ech_args_add_scalar(g->args, g->step->n_hidden);
+    return ech_submit_next_level(orch, &g->programs->embed, g->args, NULL, 0, err);
 }
 
 static ech_status submit_sample(const graph *g, ech_orch *orch, ech_error *err)
@@ -283,8 +322,10 @@ static ech_status submit_sample(const graph *g, ech_orch *orch, ech_error *err)
 static ech_status submit_step(ech_orch *orch, void *arg, ech_error *err)
 {
     const graph *const g = arg;
-    ECH_TRY(submit_forward(g, orch, err));
-    return g->step->n_draws > 0 ? submit_sample(g, orch, err) : ECH_OK;
+    const ech_step_plan *const plan = &g->step->plan;
+    if (plan->n_rows > plan->n_embed_rows) ECH_TRY(submit_forward(g, orch, err));
+    if (g->step->n_draws > 0) ECH_TRY(submit_sample(g, orch, err));
+    return plan->n_embed_rows > 0 ? submit_embed(g, orch, err) : ECH_OK;
 }
 
 ech_status ech_step_send(ech_step *step, const ech_memory *m, const ech_programs *programs,

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One step: a plan of the scheduler as the tensors of a forward and a sample task, its run, and
- * the records that come out of it.
+ * the records that come out of it. Prompts to embed are a task of their own in the same graph:
+ *
+ *     rows  [ of answers … | of embeddings … ]
+ *             forward → sample   embed
  *
  *     built → sent → (one more may be built and sent behind it) → waited for → read
  *
@@ -28,14 +31,15 @@ typedef struct ech_step {
     uint32_t parity;
     ech_draw draws[ECH_STEP_MAX_LOGITS]; // [n_draws] in the order of the sampler's rows
     uint32_t n_draws;
-    bool has_gate; // `sample` waits until the masks that were missing are written
+    uint32_t n_hidden; // hidden states that embeddings take of it
+    bool has_gate;     // `sample` waits until the masks that were missing are written
     ech_gate gate;
     ech_run *run; // NULL: not in flight
     int64_t sent_ns;
 } ech_step;
 
 typedef struct ech_programs {
-    ech_callable pack, prefill, decode, sample;
+    ech_callable pack, prefill, decode, sample, embed;
 } ech_programs;
 
 /*

@@ -54,7 +54,7 @@ static ech_status check_counts(const ech_request_options *o, const ech_request_l
     if (o->prompt_logprobs < -1 || o->prompt_logprobs > MAX_LOGPROBS)
         return ech_fail(err, ECH_EINVAL, "prompt_logprobs is %d, must be 0 to %d, or -1 for none",
                         o->prompt_logprobs, MAX_LOGPROBS);
-    if (o->max_tokens == 0 && o->prompt_logprobs < 0 && !o->echo)
+    if (o->max_tokens == 0 && o->prompt_logprobs < 0 && !o->echo && !o->embed)
         return ech_fail(
             err, ECH_EINVAL,
             "max_tokens is 0, must be at least 1 unless the prompt is echoed or scored");
@@ -81,6 +81,25 @@ static ech_status check_stop(const ech_request_options *o, const ech_request_lim
         if (o->stop_ids[i] < 0 || (uint32_t)o->stop_ids[i] >= limits->vocab)
             return ech_fail(err, ECH_EINVAL, "stop_ids has the id %d, ids are 0 to %u",
                             o->stop_ids[i], limits->vocab - 1);
+    return ECH_OK;
+}
+
+static ech_status check_embed(const ech_request_options *o, const ech_request_limits *limits,
+                              ech_error *err)
+{
+    if (!o->embed) return ECH_OK;
+    if (limits->why_no_pooling.code != ECH_OK) {
+        if (err != NULL) *err = limits->why_no_pooling;
+        return limits->why_no_pooling.code;
+    }
+    if (o->n != 1 || o->echo || o->logprobs >= 0 || o->prompt_logprobs >= 0 ||
+        o->constraint != NULL || o->hook != NULL)
+        return ech_fail(err, ECH_EINVAL,
+                        "embed goes with prompts alone: not with n, echo, log-probabilities or a "
+                        "constraint");
+    if (o->dimensions > limits->hidden)
+        return ech_fail(err, ECH_EINVAL, "dimensions is %u, the model's embeddings have %u",
+                        o->dimensions, limits->hidden);
     return ECH_OK;
 }
 
@@ -127,7 +146,10 @@ static ech_status copy_options(ech_request *r, const ech_request_options *o,
     r->thinking_budget = o->thinking_budget;
     r->skip_special = o->skip_special;
     r->echo = o->echo;
-    r->scores_only = o->max_tokens == 0;
+    r->scores_only = o->max_tokens == 0 && !o->embed;
+    r->embeds = o->embed;
+    r->pooling = limits->pooling;
+    r->dimensions = o->dimensions;
     r->deadline_ns = o->deadline_ns;
     r->tenant_weight = o->tenant_weight;
     r->hook = o->hook;
@@ -170,15 +192,16 @@ static ech_status fit(const ech_ids *ids, size_t number, const ech_request_optio
 {
     const bool pool_is_less = limits->pool_tokens < limits->max_seq_len;
     const uint64_t limit = pool_is_less ? limits->pool_tokens : limits->max_seq_len;
-    const uint64_t least = (uint64_t)ids->n + (o->max_tokens > 0);
+    const bool draws = o->max_tokens > 0 && !o->embed;
+    const uint64_t least = (uint64_t)ids->n + draws;
     if (least > limit)
         return ech_fail(err, ECH_ECONTEXT,
-                        "prompt %zu has %zu tokens, with one more that is over %s of %llu tokens; "
+                        "prompt %zu has %zu tokens, %s is over %s of %llu tokens; "
                         "shorten it%s",
-                        number, ids->n, pool_is_less ? "the KV memory" : "the context",
-                        (unsigned long long)limit,
+                        number, ids->n, draws ? "with one more that" : "that",
+                        pool_is_less ? "the KV memory" : "the context", (unsigned long long)limit,
                         pool_is_less ? " or raise the KV memory" : " or raise the context length");
-    const uint64_t wanted = (uint64_t)ids->n + o->max_tokens;
+    const uint64_t wanted = (uint64_t)ids->n + (draws ? o->max_tokens : 0);
     *ret_max_ids = (uint32_t)(wanted < limit ? wanted : limit);
     return ECH_OK;
 }
@@ -214,7 +237,9 @@ static ech_status make_answer(ech_request *r, ech_answer *a, const ech_ids *prom
         .max_ids = max_ids,
         .priority = o->priority,
         .n_scores = o->prompt_logprobs >= 0 ? (uint32_t)prompt->n : 0,
-        .no_reuse = o->prompt_logprobs >= 0,
+        /* What is pooled or scored over all positions must be computed at all of them. */
+        .no_reuse = o->prompt_logprobs >= 0 || (o->embed && r->pooling != ECH_POOLING_LAST),
+        .embeds = o->embed,
         .leader = a->index % r->n > 0 ? &a[-(ptrdiff_t)(a->index % r->n)].seq : NULL,
         .ids = malloc(max_ids * sizeof *a->seq.ids),
         .pages = malloc(ech_pages_of(max_ids) * sizeof *a->seq.pages),
@@ -223,7 +248,7 @@ static ech_status make_answer(ech_request *r, ech_answer *a, const ech_ids *prom
         return ech_fail(err, ECH_ENOMEM, "making a request: out of memory");
     memcpy(a->seq.ids, prompt->data, prompt->n * sizeof *prompt->data);
     a->usage.prompt_tokens = (uint32_t)prompt->n;
-    return make_parser(a, limits, o, err);
+    return o->embed ? ECH_OK : make_parser(a, limits, o, err);
 }
 
 static ech_status make_answers(ech_request *r, const ech_request_options *o,
@@ -277,6 +302,7 @@ ech_status ech_request_create(ech_request **ret_request, const ech_request_limit
                               const ech_request_options *o, ech_error *err)
 {
     ECH_TRY(check_counts(o, limits, err));
+    ECH_TRY(check_embed(o, limits, err));
     ECH_TRY(check_stop(o, limits, err));
     ECH_TRY(ech_sampling_check(&o->sampling, limits->vocab, err));
     ech_request *r = calloc(1, sizeof *r);

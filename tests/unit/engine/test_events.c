@@ -19,6 +19,9 @@ static void what_goes_in_comes_out(void **state)
                      .top = top,
                      .n_top = 2 };
     assert_int_equal(ech_event_queue_push(&q, &in), ECH_OK);
+    const float vector[3] = { 0.5f, -1, 2 };
+    in = (ech_event){ .kind = ECH_EVENT_EMBEDDING, .embedding = vector, .n_embedding = 3 };
+    assert_int_equal(ech_event_queue_push(&q, &in), ECH_OK);
     in = (ech_event){ .kind = ECH_EVENT_TEXT, .text = "häll", .text_len = 5 };
     assert_int_equal(ech_event_queue_push(&q, &in), ECH_OK);
     in = (ech_event){ .kind = ECH_EVENT_FINISH, .finish = ECH_FINISH_ERROR };
@@ -32,6 +35,9 @@ static void what_goes_in_comes_out(void **state)
     assert_int_equal(ev.choice, 3);
     assert_int_equal(ev.n_top, 2);
     assert_memory_equal(ev.top, top, sizeof top);
+    assert_true(ech_event_queue_pop(&q, &ev));
+    assert_int_equal(ev.n_embedding, 3);
+    assert_memory_equal(ev.embedding, vector, sizeof vector);
     assert_true(ech_event_queue_pop(&q, &ev));
     assert_int_equal(ev.text_len, 5);
     assert_memory_equal(ev.text, "häll", 5);

@@ -134,7 +134,7 @@ static void compute(sim *m, const ech_step_plan *plan)
 
 static void check_plan(const sim *m, const ech_step_plan *plan)
 {
-    uint32_t rows = 0, logits = 0, decode = 0;
+    uint32_t rows = 0, logits = 0, decode = 0, embed = 0;
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const ech_plan_item *const it = &plan->items[i];
         assert_int_equal(it->first, it->seq->n_sent);
@@ -144,10 +144,13 @@ static void check_plan(const sim *m, const ech_step_plan *plan)
         rows += it->n_rows;
         decode += it->n_rows == 1;
         logits += it->samples + it->n_scores;
+        embed += it->seq->embeds ? it->n_rows : 0;
+        assert_false(it->seq->embeds && it->samples);
     }
     assert_int_equal(rows, plan->n_rows);
     assert_int_equal(decode, plan->n_decode_rows);
     assert_int_equal(logits, plan->n_logits);
+    assert_int_equal(embed, plan->n_embed_rows);
     assert_true(rows <= m->sched.max_rows && logits <= m->sched.max_logits);
 }
 
@@ -191,7 +194,8 @@ static void finish_step(sim *m)
         for (uint32_t k = 0; k < plan->items[i].n_scores; k++)
             if (first + k >= q->seq.n_prompt) take(m, q);
         if (m->draws[(m->n_done - 1) % 2][i]) take(m, q);
-        if (m->looks_ahead) look_ahead(m, q);
+        if (m->looks_ahead && !q->seq.embeds) look_ahead(m, q);
+        if (q->seq.embeds && !q->is_ended && q->seq.n_committed == q->seq.n_prompt) end(m, q);
     }
 }
 
@@ -427,7 +431,11 @@ static void random_load(uint32_t n_pages, uint32_t max_running, uint32_t chunk, 
             sim_seq *const q = push(&M, n_prompt, n_answer, TENANTS[draw(3)], 1 + draw(3));
             q->stop_at = n_prompt + 1 + draw(n_answer); /* some end before max_ids */
             q->seq.priority = (int32_t)draw(3);
-            if (draw(8) == 0) {
+            if (draw(4) == 0) {
+                q->seq.embeds = true;
+                q->seq.max_ids = q->stop_at = n_prompt;
+                q->seq.no_reuse = draw(2) == 0;
+            } else if (draw(8) == 0) {
                 q->seq.n_scores = n_prompt;
                 q->seq.no_reuse = true;
             }
