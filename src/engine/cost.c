@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cost model of a step: three smoothed times. See cost.h. */
+/* The cost model of a step: smoothed times. See cost.h. */
 #include "src/engine/cost.h"
 
 #include "src/base/clock.h"
@@ -8,39 +8,67 @@
 enum { FIRST_ROWS = 16 };
 /* From so many prompt rows on, a step says something of their cost. */
 enum { MIN_ROWS = 4 };
-#define SMOOTHING 0.25
+/* Times vary by a tenth from step to step; most should stay below what is wanted. */
+#define AIM  0.9
+#define UP   0.5
+#define DOWN 0.15
 
 static void smooth(double *mean, double value)
 {
-    *mean = *mean > 0 ? *mean + SMOOTHING * (value - *mean) : value;
+    const double weight = value > *mean ? UP : DOWN;
+    *mean = *mean > 0 ? *mean + weight * (value - *mean) : value;
 }
 
-void ech_cost_observe(ech_cost *c, uint32_t n_decode, uint32_t n_prompt, int64_t ns)
+static uint32_t bucket_of(uint32_t n_decode)
+{
+    uint32_t b = 0;
+    while (b + 1 < ECH_COST_BASES && (1u << b) < n_decode)
+        b++;
+    return b;
+}
+
+/* Of these decode rows; where they were never seen alone, of the next fewer ones, then of more. */
+static double base_of(const ech_cost *c, uint32_t n_decode)
+{
+    const uint32_t bucket = bucket_of(n_decode);
+    for (uint32_t b = bucket + 1; b-- > 0;)
+        if (c->base_ns[b] > 0) return c->base_ns[b];
+    for (uint32_t b = bucket + 1; b < ECH_COST_BASES; b++)
+        if (c->base_ns[b] > 0) return c->base_ns[b];
+    return 0;
+}
+
+void ech_cost_observe(ech_cost *c, uint32_t n_decode, double prompt_cost, int64_t ns)
 {
     const double t = ns > 1 ? (double)ns : 1;
+    double *const base = &c->base_ns[bucket_of(n_decode)];
     smooth(&c->step_ns, t);
-    if (n_prompt == 0) {
+    if (prompt_cost <= 0) {
         if (n_decode == 1) smooth(&c->solo_ns, t);
-        smooth(&c->base_ns, t);
-    } else if (n_prompt >= MIN_ROWS) {
-        /* Without a base of its own, a step of prompt rows counts whole: too dear, never too cheap.
-         */
-        const double base = n_decode > 0 ? c->base_ns : 0;
-        const double rest = t - base > t / 8 ? t - base : t / 8;
-        smooth(&c->row_ns, rest / n_prompt);
+        smooth(base, t);
+        return;
     }
+    const double known = base_of(c, n_decode);
+    if (t < known) {
+        *base = known;
+        smooth(base, t);
+    }
+    if (prompt_cost < MIN_ROWS) return;
+    /* Rows are never taken to be free: what is left is at least an eighth. */
+    const double rest = t - known > t / 8 ? t - known : t / 8;
+    smooth(&c->row_ns, rest / prompt_cost);
 }
 
-uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns, uint32_t max_rows)
+uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns)
 {
-    if (n_decode == 0) return max_rows;
-    if (c->row_ns <= 0) return max_rows < FIRST_ROWS ? max_rows : FIRST_ROWS;
+    if (n_decode == 0) return UINT32_MAX;
+    if (c->row_ns <= 0) return FIRST_ROWS;
     double target = (double)target_ns;
     if (target_ns == 0) {
         target = 50.0 * ECH_NS_PER_MS;
         if (2 * c->solo_ns > target) target = 2 * c->solo_ns;
     }
-    const double rows = (target - c->base_ns) / c->row_ns;
+    const double rows = (AIM * target - base_of(c, n_decode)) / c->row_ns;
     if (rows < 1) return 1;
-    return rows < max_rows ? (uint32_t)rows : max_rows;
+    return rows < 1e6 ? (uint32_t)rows : 1000000;
 }

@@ -63,8 +63,7 @@ static uint32_t count_decoding(const ech_engine *e)
 static void plan_step(ech_engine *e, ech_step *step)
 {
     const uint32_t budget =
-        ech_cost_budget(&e->cost, count_decoding(e), e->options.max_itl_ms * ECH_NS_PER_MS,
-                        e->options.prefill_chunk);
+        ech_cost_budget(&e->cost, count_decoding(e), e->options.max_itl_ms * ECH_NS_PER_MS);
     bool again;
     do {
         ech_sched_plan(&e->sched, ech_now_ns(), budget, &step->plan);
@@ -185,6 +184,15 @@ static void open_gate(ech_engine *e)
         ech_live_finish(e, failed, ECH_FINISH_ERROR, NULL, &err);
 }
 
+static double prompt_cost(const ech_engine *e, const ech_step_plan *plan)
+{
+    double cost = 0;
+    for (uint32_t i = 0; i < plan->n_items; i++)
+        if (plan->items[i].n_rows > 1)
+            cost += ech_sched_row_cost(&e->sched, plan->items[i].first, plan->items[i].n_rows);
+    return cost;
+}
+
 static void complete_step(ech_engine *e)
 {
     ech_step *const step = &e->steps[e->n_done & 1];
@@ -199,8 +207,7 @@ static void complete_step(ech_engine *e)
     const int64_t began = step->sent_ns > e->last_done_ns ? step->sent_ns : e->last_done_ns;
     e->last_done_ns = now;
     e->n_done++;
-    ech_cost_observe(&e->cost, step->plan.n_decode_rows,
-                     step->plan.n_rows - step->plan.n_decode_rows, now - began);
+    ech_cost_observe(&e->cost, step->plan.n_decode_rows, prompt_cost(e, &step->plan), now - began);
     ech_sched_committed(&e->sched, &step->plan);
     ech_live_read(e, step);
     open_gate(e);

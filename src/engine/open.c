@@ -286,6 +286,17 @@ static void copy_page(void *ctx, uint32_t from, uint32_t to)
            m->shape.page_bytes);
 }
 
+/* Positions whose keys and values cost a row as much as its weights. Attention's products run at
+ * about half the speed of the weights'; what that is off is learned as part of the row's cost. */
+static uint32_t depth_unit(const ech_model_info *m)
+{
+    const uint64_t head = (uint64_t)m->vocab * m->hidden;
+    const uint64_t weights = m->n_params_step > head ? m->n_params_step - head : m->n_params_step;
+    const uint64_t position = UINT64_C(2) * m->n_layers * m->n_heads * m->head_dim;
+    const uint64_t unit = weights / (2 * position);
+    return unit < UINT32_MAX ? (uint32_t)unit : UINT32_MAX;
+}
+
 static ech_status open_scheduler(ech_engine *e, const sizes *s, ech_error *err)
 {
     uint64_t seed;
@@ -294,6 +305,8 @@ static ech_status open_scheduler(ech_engine *e, const sizes *s, ech_error *err)
     if (ech_sched_init(&e->sched, &e->kv, s->shape.max_running, s->shape.max_rows,
                        ECH_STEP_MAX_LOGITS) != ECH_OK)
         return ech_fail(err, ECH_ENOMEM, "making the scheduler: out of memory");
+    e->sched.max_prompt_rows = e->options.prefill_chunk;
+    e->sched.depth_unit = depth_unit(&e->model_info);
     e->sched.copy_page = copy_page;
     e->sched.copy_ctx = &e->memory;
     e->sched.no_cache = e->options.no_prefix_cache;

@@ -56,7 +56,11 @@ ech_status ech_sched_init(ech_sched *s, ech_kv *kv, uint32_t max_running, uint32
     ECH_ASSERT(max_running >= 1 && max_running <= ECH_SCHED_MAX_RUNNING);
     ECH_ASSERT(max_rows >= max_running && max_logits >= max_running);
     *s = (ech_sched){
-        .kv = kv, .max_running = max_running, .max_rows = max_rows, .max_logits = max_logits
+        .kv = kv,
+        .max_running = max_running,
+        .max_rows = max_rows,
+        .max_logits = max_logits,
+        .max_prompt_rows = max_rows,
     };
     s->stale = calloc(kv->n_pages, sizeof *s->stale);
     return s->stale != NULL ? ECH_OK : ECH_ENOMEM;
@@ -405,22 +409,37 @@ static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
     }
 }
 
+double ech_sched_row_cost(const ech_sched *s, uint32_t first, uint32_t n)
+{
+    if (s->depth_unit == 0) return n;
+    return n * (1 + (first + n / 2.0) / s->depth_unit);
+}
+
+/* Rows from first on that cost no more, at least one. */
+static uint32_t rows_for(const ech_sched *s, uint32_t first, double cost)
+{
+    const double depth = s->depth_unit > 0 ? (double)first / s->depth_unit : 0;
+    const double n = cost / (1 + depth);
+    if (n < 1) return 1;
+    return n < s->max_prompt_rows ? (uint32_t)n : s->max_prompt_rows;
+}
+
 /* How many rows a sequence with known ids gets: one, as if it drew them, and what half the prompt
  * rows' budget has. Rows with logits are left for the others. */
-static uint32_t ahead_rows(const ech_sched *s, const ech_seq *seq, uint32_t budget,
+static uint32_t ahead_rows(const ech_sched *s, const ech_seq *seq, double budget,
                            const ech_step_plan *plan)
 {
     const uint32_t ready = ready_rows(s, seq), others = s->running.n - plan->n_items;
     const uint32_t logits = s->max_logits - plan->n_logits, rows = s->max_rows - plan->n_rows;
     const uint32_t room = logits < rows ? logits : rows;
     const uint32_t most = room > others ? room - others + 1 : 1;
-    uint32_t n = 1 + budget / 2;
+    uint32_t n = budget >= 1 ? 1 + rows_for(s, seq->n_sent, budget / 2) : 1;
     if (n > most) n = most;
     return n < ready ? n : ready;
 }
 
 /* Sequences with known ids. Returns what is left of the budget. */
-static uint32_t plan_ahead(ech_sched *s, uint32_t budget, ech_step_plan *plan)
+static double plan_ahead(ech_sched *s, double budget, ech_step_plan *plan)
 {
     for (ech_seq *seq = s->running.head, *next; seq != NULL; seq = next) {
         next = seq->next;
@@ -428,7 +447,8 @@ static uint32_t plan_ahead(ech_sched *s, uint32_t budget, ech_step_plan *plan)
         if (seq->n_ahead == 0 || ready_rows(s, seq) < 2 || is_planned(plan, seq)) continue;
         const uint32_t before = plan->n_rows;
         plan_rows(s, seq, ahead_rows(s, seq, budget, plan), plan);
-        if (plan->n_rows > before + 1) budget -= plan->n_rows - before - 1;
+        if (plan->n_rows > before + 1)
+            budget -= ech_sched_row_cost(s, seq->n_sent + 1, plan->n_rows - before - 1);
         if (seq->state != ECH_SEQ_RUNNING) return budget; /* preempted itself */
     }
     return budget;
@@ -451,39 +471,49 @@ static ech_seq *shortest_prompt(const ech_sched *s, const ech_step_plan *plan)
     return best;
 }
 
-/* Half the budget to the prompt nearest to its end, all that is left to the oldest, then on. */
-static void plan_prompts(ech_sched *s, uint32_t budget, ech_step_plan *plan)
+/* Prompt rows that may still be added. */
+static uint32_t prompt_room(const ech_sched *s, const ech_step_plan *plan)
 {
-    bool is_first = true;
-    for (;;) {
-        const uint32_t room = s->max_rows - plan->n_rows;
-        if (budget > room) budget = room;
-        ech_seq *const oldest = oldest_prompt(s, plan);
-        if (budget == 0 || oldest == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING) return;
-        ech_seq *seq = oldest;
-        uint32_t share = budget;
-        if (is_first) {
-            seq = shortest_prompt(s, plan);
-            if (seq != oldest && budget > 1) share = budget / 2;
+    const uint32_t n_prompt = plan->n_rows - plan->n_decode_rows;
+    const uint32_t rows = s->max_rows - plan->n_rows;
+    const uint32_t more = n_prompt < s->max_prompt_rows ? s->max_prompt_rows - n_prompt : 0;
+    return rows < more ? rows : more;
+}
+
+/* Half the budget to the prompt nearest to its end, all that is left to the oldest, then on. */
+static void plan_prompts(ech_sched *s, double budget, ech_step_plan *plan)
+{
+    for (bool is_first = true;; is_first = false) {
+        const uint32_t room = prompt_room(s, plan);
+        ech_seq *seq = oldest_prompt(s, plan);
+        if (budget < 1 || room == 0 || seq == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING)
+            return;
+        uint32_t most = rows_for(s, seq->n_sent, budget);
+        if (most > room) most = room;
+        ech_seq *const shortest = is_first ? shortest_prompt(s, plan) : seq;
+        if (shortest != seq) {
+            seq = shortest;
+            most = rows_for(s, seq->n_sent, budget / 2);
+            if (most > (room + 1) / 2) most = (room + 1) / 2;
         }
-        is_first = false;
-        const uint32_t before = plan->n_rows, ready = ready_rows(s, seq);
-        plan_rows(s, seq, ready < share ? ready : share, plan);
+        const uint32_t before = plan->n_rows, ready = ready_rows(s, seq), first = seq->n_sent;
+        plan_rows(s, seq, ready < most ? ready : most, plan);
         if (plan->n_rows <= before) return; /* no pages, or no logits: wait for the next step */
-        budget -= plan->n_rows - before;
+        budget -= ech_sched_row_cost(s, first, plan->n_rows - before);
     }
 }
 
-void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan)
+void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prompt_cost, ech_step_plan *plan)
 {
+    const uint32_t rows = prompt_cost < s->max_prompt_rows ? prompt_cost : s->max_prompt_rows;
     plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = plan->n_embed_rows = 0;
     plan->n_admitted = 0;
     plan->needs_drain = false;
     plan_single_rows(s, plan);
-    prefill_rows = plan_ahead(s, prefill_rows, plan);
-    if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, prefill_rows, plan);
+    const double left = plan_ahead(s, prompt_cost, plan);
+    if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, rows, plan);
     plan_single_rows(s, plan);
-    plan_prompts(s, prefill_rows, plan);
+    plan_prompts(s, left, plan);
 }
 
 /* ---- the life of a step ---- */

@@ -99,6 +99,8 @@ typedef struct ech_sched {
     void (*copy_page)(void *ctx, uint32_t from, uint32_t to);
     void *copy_ctx;
     uint32_t max_running, max_rows, max_logits;
+    uint32_t max_prompt_rows;      /* of a step, whatever they cost; init: max_rows */
+    uint32_t depth_unit;           /* positions of depth that cost as much as a row; 0: nothing */
     bool no_cache;                 /* nothing is put into the tree, nothing taken */
     const ech_seq *only;           // NULL, or no other sequence has rows and none is admitted
     ech_seq_list waiting, running; // running: in the order of admission
@@ -147,11 +149,13 @@ void ech_sched_tenant_release(ech_sched *s, uint32_t tenant);
 void ech_sched_push(ech_sched *s, ech_seq *seq);
 
 /*
- * Plans a step of at most prefill_rows rows beyond one for each sequence that needs just one.
- * Acquires pages, admits, preempts. n_items is 0 when there is nothing to do now. Nothing is sent
- * yet: see ech_sched_sent.
+ * Plans a step: a row of each sequence that needs just one, and prompt rows that cost no more than
+ * prompt_cost rows without depth. Acquires pages, admits, preempts. n_items is 0 when there is
+ * nothing to do now. Nothing is sent yet: see ech_sched_sent.
  */
-void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan);
+void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prompt_cost, ech_step_plan *plan);
+/* What n rows from position first on cost, in rows without depth. */
+double ech_sched_row_cost(const ech_sched *s, uint32_t first, uint32_t n);
 
 /* The plan was submitted: its rows are in flight. */
 void ech_sched_sent(ech_sched *s, const ech_step_plan *plan);

@@ -243,6 +243,31 @@ static void check_answer(const sim_seq *q)
 
 static sim M;
 
+/* A deep row costs more, so that many fewer fit, whichever prompt they are of. */
+static void deep_rows_cost_more(void **state)
+{
+    (void)state;
+    sim_open(&M, 16, 4, 68);
+    M.sched.depth_unit = 32;
+    M.sched.max_prompt_rows = 64;
+    sim_seq *const q = push(&M, 200, 2, "", 1);
+    double cost = 0;
+    uint32_t last = 64;
+    while (q->seq.n_sent < 200) {
+        ech_step_plan *const plan = &M.plans[M.n_sent % 2];
+        const uint64_t before = M.n_sent, first = q->seq.n_sent;
+        (void)turn(&M, 40);
+        if (M.n_sent == before) continue;
+        cost = ech_sched_row_cost(&M.sched, (uint32_t)first, plan->n_rows);
+        assert_true(cost <= 40 * 1.7); /* by its first row's depth */
+        assert_true(plan->n_rows <= last);
+        last = plan->n_rows;
+    }
+    assert_true(last <= 8);
+    run_dry(&M, 40);
+    sim_close(&M);
+}
+
 /* Known ids take one step together with the row before them, and the step in flight is used. */
 static void known_ids_are_computed_at_once(void **state)
 {
@@ -484,6 +509,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_come_first_admitted),
         cmocka_unit_test(known_ids_are_computed_at_once),
+        cmocka_unit_test(deep_rows_cost_more),
         cmocka_unit_test(a_lower_priority_number_overtakes_and_ages),
         cmocka_unit_test(tenants_share_by_weight),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
