@@ -170,7 +170,8 @@ static void put_lanes(writer *const x)
             }
         }
     }
-    (void)fprintf(x->f, "\n],\"otherData\":{\"dropped\":%llu}}\n", (unsigned long long)dropped);
+    (void)fprintf(x->f, "\n],\"otherData\":{\"dropped\":%llu,\"origin_ns\":%lld}}\n",
+                  (unsigned long long)dropped, (long long)x->origin);
 }
 
 ech_status ech_worker_trace_write(ech_worker *const w, const char *const path, ech_error *const err)
