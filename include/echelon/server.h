@@ -52,7 +52,9 @@ typedef struct ech_server_options {
                                  instead of host and port */
     const char *tls_cert;     /* PEM file; with tls_key: TLS on the TCP sockets */
     const char *tls_key;      /* PEM file */
-    const char *api_key_file; /* lines "NAME KEY" or "KEY"; '#' begins a comment */
+    const char *api_key_file; /* lines "NAME KEY [SETTING=VALUE …]" or "KEY"; '#' begins a comment;
+                                 settings: max-requests, requests-per-minute, tokens-per-minute,
+                                 weight, priority (docs/serving.md) */
     const char *api_key;      /* one key, named "default"; NULL: none */
     bool insecure;            /* a foreign address may be bound without a key */
     const char *const
@@ -77,6 +79,7 @@ typedef struct ech_server_options {
     uint32_t idle_timeout_s; /* a connection without a request is closed; default 120 */
     uint32_t header_timeout_s; /* a request's head must be there by then, else 408; default 30 */
     const char *audit_path;    /* one JSON line per request; "-" is stderr; NULL: none */
+    bool audit_text;           /* the lines carry what was asked and answered too */
 } ech_server_options;
 
 /** Fills *o with the defaults, struct_size and the engine's included. */
@@ -105,7 +108,8 @@ ECH_API ech_engine *ech_server_engine(ech_server *server);
  */
 ECH_API void ech_server_drain(ech_server *server, int timeout_ms);
 
-/** Reads the keys again. On failure the old ones stay, and the error says what is wrong. */
+/** Reads keys and their limits again. On failure the old ones stay; the error says what is wrong.
+ */
 ECH_API ech_status ech_server_reload(ech_server *server, ech_error *err);
 
 /** Drains with 0, stops the threads, closes the engine, sets *server NULL. Accepts NULL. */

@@ -7,12 +7,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "echelon/model.h"
 #include "echelon/server.h"
 #include "src/base/log.h"
 #include "src/cli/commands.h"
+#include "src/cli/sd_notify.h"
 
 static const char *model_dir, *host, *platform, *kv_type, *compute, *quantize, *api_key_file,
     *api_key, *chat_template, *reasoning_parser, *tool_call_parser;
@@ -24,7 +27,7 @@ static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_
 static int64_t max_tokens, ping_ms, write_timeout_s, header_timeout_s, idle_timeout_s,
     max_connections;
 static uint64_t kv_memory, max_body, max_header_bytes;
-static bool next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets;
+static bool next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets, audit_text;
 
 static const ech_option OPTIONS[] = {
     { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
@@ -42,7 +45,7 @@ static const ech_option OPTIONS[] = {
     { "tls-cert", 0, ECH_OPT_STRING, &tls_cert, "FILE", "certificate in PEM", 0, 0, NULL },
     { "tls-key", 0, ECH_OPT_STRING, &tls_key, "FILE", "its private key in PEM", 0, 0, NULL },
     { "api-key-file", 0, ECH_OPT_STRING, &api_key_file, "FILE",
-      "lines NAME KEY; read again on SIGHUP", 0, 0, NULL },
+      "lines NAME KEY [SETTING=VALUE ...]; read again on SIGHUP", 0, 0, NULL },
     { "api-key", 0, ECH_OPT_STRING, &api_key, "KEY",
       "one key; better in the environment: ECHELON_API_KEY", 0, 0, NULL },
     { "insecure", 0, ECH_OPT_FLAG, &insecure, NULL, "bind a foreign address without a key", 0, 0,
@@ -101,6 +104,8 @@ static const ech_option OPTIONS[] = {
       "default echelon; vllm for its dashboards", 0, 0, NULL },
     { "audit", 0, ECH_OPT_STRING, &audit, "FILE", "one JSON line per request; - is stderr", 0, 0,
       NULL },
+    { "audit-text", 0, ECH_OPT_FLAG, &audit_text, NULL,
+      "the audit lines carry requests and answers too", 0, 0, NULL },
     { "trace", 0, ECH_OPT_STRING, &trace, "FILE", "write a Chrome trace at the end", 0, 0, NULL },
     { "log-level", 0, ECH_OPT_STRING, &log_level, "LEVEL",
       "error, warning (default), info or debug", 0, 0, NULL },
@@ -168,6 +173,7 @@ static void take_server(ech_server_options *const so)
     if (ping_ms != 0) so->ping_ms = (uint32_t)ping_ms;
     if (write_timeout_s != 0) so->write_timeout_ms = (uint32_t)write_timeout_s * 1000;
     so->audit_path = audit;
+    so->audit_text = audit_text;
 }
 
 static void *drain_main(void *const server)
@@ -177,21 +183,44 @@ static void *drain_main(void *const server)
     return NULL;
 }
 
+static void reload(ech_server *const server)
+{
+    ech_error err;
+    ech_sd_notify_reloading();
+    if (ech_server_reload(server, &err) != ECH_OK)
+        ech_log(ECH_LOG_ERROR, "%s; the old keys stay", err.text);
+    ech_sd_notify("READY=1");
+}
+
+/* The next signal. Until the weights are there it looks now and then whether they are, to say so.
+ */
+static int next_signal(ech_server *const server, const sigset_t *const signals, bool *const ready)
+{
+    const struct timespec often = { .tv_nsec = 50000000 };
+    for (;;) {
+        if (!*ready && ech_engine_wait_ready(ech_server_engine(server), 0, NULL, NULL) == ECH_OK) {
+            *ready = true;
+            ech_sd_notify("READY=1");
+        }
+        const int sig = sigtimedwait(signals, NULL, *ready ? NULL : &often);
+        if (sig > 0) return sig;
+    }
+}
+
 /* Waits for signals until the server is empty. */
 static void serve_until_told(ech_server *const server, const sigset_t *const signals)
 {
     pthread_t drain = 0;
     bool draining = false;
+    bool ready = false;
     for (;;) {
-        int sig;
-        if (sigwait(signals, &sig) != 0) continue;
-        ech_error err;
+        const int sig = next_signal(server, signals, &ready);
         if (sig == SIGHUP) {
-            if (ech_server_reload(server, &err) != ECH_OK)
-                ech_log(ECH_LOG_ERROR, "%s; the old keys stay", err.text);
+            reload(server);
         } else if (sig == SIGUSR1) {
             if (draining) break; /* from somebody else it means nothing */
         } else if (!draining) {
+            ech_sd_notify("STOPPING=1");
             draining = pthread_create(&drain, NULL, drain_main, server) == 0;
             if (!draining) return;
         } else {
@@ -200,6 +229,16 @@ static void serve_until_told(ech_server *const server, const sigset_t *const sig
         }
     }
     (void)pthread_join(drain, NULL);
+}
+
+/* A client takes three descriptors; the usual soft limit is for select(2), which nothing here uses.
+ */
+static void raise_descriptors(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
 static int take_log_level(void)
@@ -236,6 +275,7 @@ static int run(const int argc, char **const argv)
     }
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
+    raise_descriptors();
 
     ech_server *server;
     ech_error err;

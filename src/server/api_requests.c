@@ -54,14 +54,20 @@ static bool names(const char *const given, const char *const id)
     return n >= ECH_REQUEST_ID_LEN && strcmp(given + n - ECH_REQUEST_ID_LEN, id) == 0;
 }
 
+/* Keys don't reach each other's requests. By name: a reload makes new keys of the same. */
+static bool is_same_owner(const ech_key *const a, const ech_key *const b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a->name, b->name) == 0);
+}
+
 void ech_api_cancel(ech_exchange *const x)
 {
     ech_watch *const w = &x->server->watch;
     bool found = false;
     (void)pthread_mutex_lock(&w->lock);
     for (ech_exchange *o = w->head; o != NULL && !found; o = o->watch_next) {
-        /* Keys don't reach each other's requests. */
-        if (o->request == NULL || !names(x->tail, o->id) || o->key != x->key) continue;
+        if (o->request == NULL || !names(x->tail, o->id) || !is_same_owner(o->key, x->key))
+            continue;
         ech_request_cancel(o->request);
         found = true;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One JSON line per request, when it is over: who, what, how long, how many tokens; never a text.
- */
+/* One JSON line per request, when it is over: who, what, how long, how many tokens; a text only
+ * where
+ * --audit-text asks for it. */
 #ifndef ECH_SERVER_AUDIT_H
 #define ECH_SERVER_AUDIT_H
 

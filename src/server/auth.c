@@ -2,6 +2,7 @@
 /* API keys; see auth.h. Reading is lock-free: one acquire load of the current set. */
 #include "src/server/auth.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/atomic.h"
@@ -9,50 +10,181 @@
 
 #define MAX_KEYS      4096
 #define MAX_FILE_SIZE (1U << 20)
+#define MAX_LIMIT     1000000000
 
 static bool is_blank(const char c)
 {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-static ech_str trim(ech_str s)
+/* The next word of *rest, empty at its end. */
+static ech_str take_word(ech_str *const rest)
 {
-    while (s.len > 0 && is_blank(s.ptr[0])) {
-        s.ptr++;
-        s.len--;
+    size_t start = 0;
+    while (start < rest->len && is_blank(rest->ptr[start])) {
+        start++;
     }
-    while (s.len > 0 && is_blank(s.ptr[s.len - 1])) {
-        s.len--;
+    size_t end = start;
+    while (end < rest->len && !is_blank(rest->ptr[end])) {
+        end++;
     }
-    return s;
+    const ech_str word = { rest->ptr + start, end - start };
+    rest->ptr += end;
+    rest->len -= end;
+    return word;
 }
 
-/* "NAME KEY" or "KEY"; false for an empty line or a comment. */
-static bool parse_line(ech_keys *const k, const ech_str line, ech_key *const ret_key)
+/* ---- one line ------------------------------------------------------------------------------- */
+
+static bool parse_number(const ech_str s, const long min, const long max, long *const ret)
 {
-    const ech_str s = trim(line);
-    if (s.len == 0 || s.ptr[0] == '#') return false;
-    size_t name_len = 0;
-    while (name_len < s.len && !is_blank(s.ptr[name_len])) {
-        name_len++;
-    }
-    const ech_str rest = trim((ech_str){ s.ptr + name_len, s.len - name_len });
-    ret_key->name =
-        rest.len > 0 ? ech_arena_strdup(&k->arena, (ech_str){ s.ptr, name_len }) : "default";
-    ret_key->secret = ech_arena_strdup(&k->arena, rest.len > 0 ? rest : s);
-    return ret_key->name != NULL && ret_key->secret != NULL;
+    char text[16];
+    char *end;
+    if (s.len == 0 || s.len >= sizeof text) return false;
+    memcpy(text, s.ptr, s.len);
+    text[s.len] = '\0';
+    *ret = strtol(text, &end, 10);
+    return *end == '\0' && *ret >= min && *ret <= max;
 }
 
-static size_t parse_file(ech_keys *const k, const ech_buf *const file, ech_key *const keys,
-                         size_t n)
+/* SETTING=VALUE */
+static bool parse_setting(const ech_str word, ech_key_limits *const l)
 {
-    for (size_t at = 0; at < file->len && n < MAX_KEYS;) {
+    const struct {
+        const char *name;
+        uint32_t *target;
+    } SETTINGS[] = {
+        { "max-requests", &l->max_requests },
+        { "requests-per-minute", &l->requests_per_minute },
+        { "tokens-per-minute", &l->tokens_per_minute },
+        { "weight", &l->weight },
+    };
+    const char *const eq = memchr(word.ptr, '=', word.len);
+    if (eq == NULL) return false;
+    const ech_str name = { word.ptr, (size_t)(eq - word.ptr) };
+    const ech_str value = { eq + 1, word.len - name.len - 1 };
+    long n;
+    if (ech_str_eq(name, ECH_STR_LIT("priority"))) {
+        l->has_priority = true;
+        if (!parse_number(value, -1000000, 1000000, &n)) return false;
+        l->priority = (int32_t)n;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++) {
+        if (!ech_str_eq(name, ech_str_from(SETTINGS[i].name))) continue;
+        const long max = SETTINGS[i].target == &l->weight ? 1000000 : MAX_LIMIT;
+        if (!parse_number(value, 1, max, &n)) return false;
+        *SETTINGS[i].target = (uint32_t)n;
+        return true;
+    }
+    return false;
+}
+
+/* What a name has used so far; a new name has used nothing. NULL: out of memory. */
+static ech_quota *quota_of(ech_keys *const k, const char *const name)
+{
+    (void)pthread_mutex_lock(&k->lock);
+    ech_quota *q = k->quotas;
+    while (q != NULL && strcmp(q->name, name) != 0) {
+        q = q->next;
+    }
+    if (q == NULL && (q = ech_arena_alloc(&k->arena, sizeof *q)) != NULL) {
+        *q = (ech_quota){ .name = name, .next = k->quotas };
+        k->quotas = q;
+    }
+    (void)pthread_mutex_unlock(&k->lock);
+    return q;
+}
+
+static ech_status add_key(ech_keys *const k, ech_key *const key, const ech_str name,
+                          const ech_str secret, ech_error *const err)
+{
+    key->name = ech_arena_strdup(&k->arena, name);
+    key->secret = ech_arena_strdup(&k->arena, secret);
+    key->quota = key->name != NULL ? quota_of(k, key->name) : NULL;
+    return key->secret != NULL && key->quota != NULL
+               ? ECH_OK
+               : ech_fail(err, ECH_ENOMEM, "reading API keys: out of memory");
+}
+
+/* Writes *ret_key unless the line is empty or a comment; says so in *ret_found. */
+static ech_status parse_line(ech_keys *const k, ech_str line, ech_key *const ret_key,
+                             bool *const ret_found, ech_error *const err)
+{
+    const ech_str first = take_word(&line);
+    *ret_found = first.len > 0 && first.ptr[0] != '#';
+    if (!*ret_found) return ECH_OK;
+    const ech_str second = take_word(&line);
+    ech_key key = { .limits = { .weight = 1 } };
+    if (second.len == 0) {
+        ECH_TRY(add_key(k, &key, ECH_STR_LIT("default"), first, err));
+    } else {
+        ECH_TRY(add_key(k, &key, first, second, err));
+    }
+    for (ech_str word; (word = take_word(&line)).len > 0;) {
+        if (!parse_setting(word, &key.limits))
+            return ech_fail(err, ECH_EINVAL,
+                            "'%.*s' is no setting of a key: max-requests, requests-per-minute, "
+                            "tokens-per-minute, weight (each =N) or priority=N",
+                            (int)(word.len < 60 ? word.len : 60), word.ptr);
+    }
+    *ret_key = key;
+    return ECH_OK;
+}
+
+/* ---- the set -------------------------------------------------------------------------------- */
+
+static size_t count_lines(const ech_buf *const file)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < file->len; i++) {
+        n += file->data[i] == '\n';
+    }
+    return n < MAX_KEYS ? n : MAX_KEYS;
+}
+
+static ech_status parse_file(ech_keys *const k, const ech_buf *const file, const char *const path,
+                             ech_key *const keys, size_t *const n, ech_error *const err)
+{
+    unsigned line = 1;
+    for (size_t at = 0; at < file->len && *n < MAX_KEYS; line++) {
         const char *const nl = memchr(file->data + at, '\n', file->len - at);
         const size_t len = nl != NULL ? (size_t)(nl - file->data) - at : file->len - at;
-        if (parse_line(k, (ech_str){ file->data + at, len }, &keys[n])) n++;
+        bool found;
+        const ech_status rc =
+            parse_line(k, (ech_str){ file->data + at, len }, &keys[*n], &found, err);
+        if (rc != ECH_OK)
+            return ech_error_prefix(err, rc, "reading API keys from %s, line %u", path, line);
+        *n += found;
         at += len + 1;
     }
-    return n;
+    return ECH_OK;
+}
+
+static ech_status load(ech_keys *const k, const char *const path, const char *const option,
+                       const ech_buf *const file, ech_error *const err)
+{
+    ech_key *const keys = ech_arena_array(&k->arena, count_lines(file) + 1, sizeof *keys);
+    ech_key_set *const set = ech_arena_alloc(&k->arena, sizeof *set);
+    if (keys == NULL || set == NULL)
+        return ech_fail(err, ECH_ENOMEM, "reading API keys: out of memory");
+    size_t n = 0;
+    if (option != NULL) {
+        keys[0] = (ech_key){ .limits = { .weight = 1 } };
+        ECH_TRY(add_key(k, &keys[n++], ECH_STR_LIT("default"), ech_str_from(option), err));
+    }
+    ECH_TRY(parse_file(k, file, path, keys, &n, err));
+    if (n == 0)
+        return ech_fail(err, ECH_EINVAL, "reading API keys from %s: there is no key in it", path);
+    *set = (ech_key_set){ keys, n };
+    /* Partner: the acquire in the readers below. */
+    ech_store_release(&k->current, set);
+    return ECH_OK;
+}
+
+void ech_keys_init(ech_keys *const k)
+{
+    (void)pthread_mutex_init(&k->lock, NULL);
 }
 
 ech_status ech_keys_load(ech_keys *const k, const char *const path, const char *const option,
@@ -60,25 +192,11 @@ ech_status ech_keys_load(ech_keys *const k, const char *const path, const char *
 {
     if (path == NULL && option == NULL) return ECH_OK;
     ech_buf file = { 0 };
-    if (path != NULL) ECH_TRY(ech_buf_read_file(&file, path, MAX_FILE_SIZE, err));
-    ech_key *const keys = ech_arena_array(&k->arena, MAX_KEYS + 1, sizeof *keys);
-    ech_key_set *const set = ech_arena_alloc(&k->arena, sizeof *set);
-    if (keys == NULL || set == NULL) {
-        ech_buf_fini(&file);
-        return ech_fail(err, ECH_ENOMEM, "reading API keys: out of memory");
-    }
-    size_t n = 0;
-    if (option != NULL) {
-        keys[n++] = (ech_key){ "default", ech_arena_strdup(&k->arena, ech_str_from(option)) };
-    }
-    n = parse_file(k, &file, keys, n);
+    ech_status rc = path != NULL ? ech_buf_read_file(&file, path, MAX_FILE_SIZE, err) : ECH_OK;
+    if (rc == ECH_OK) rc = load(k, path, option, &file, err);
+    if (file.data != NULL) explicit_bzero(file.data, file.len);
     ech_buf_fini(&file);
-    if (n == 0)
-        return ech_fail(err, ECH_EINVAL, "reading API keys from %s: there is no key in it", path);
-    *set = (ech_key_set){ keys, n };
-    /* Partner: the acquire in the readers below. */
-    ech_store_release(&k->current, set);
-    return ECH_OK;
+    return rc;
 }
 
 bool ech_keys_required(const ech_keys *const k)
@@ -111,6 +229,8 @@ const ech_key *ech_keys_find(const ech_keys *const k, const char *const secret)
 
 void ech_keys_fini(ech_keys *const k)
 {
+    (void)pthread_mutex_destroy(&k->lock);
+    k->quotas = NULL;
     ech_arena_fini(&k->arena);
     k->current = NULL;
 }

@@ -50,14 +50,16 @@ struct ech_exchange {
     const char *tail; /* what follows the route's path, in the arena; "" */
     char id[ECH_REQUEST_ID_LEN + 1];
     const struct ech_key *key; /* NULL: no key is needed */
+    bool holds_quota;          /* of the key's, to be given back */
+    const char *trace_parent;  /* the client's W3C traceparent, in the arena; NULL: none */
     int64_t started_ns;
     ech_arena arena; /* lives as long as the exchange */
 
     ech_phase phase; /* written with release by whoever hands it on */
     ech_buf body;
-    json_t *json; /* the parsed body */
-    json_t *kept; /* a list of JSON made on the way, freed with it; NULL: none */
-    struct ech_guide *guide;           /* owned; NULL: none */
+    json_t *json;            /* the parsed body */
+    json_t *kept;            /* a list of JSON made on the way, freed with it; NULL: none */
+    struct ech_guide *guide; /* owned; NULL: none */
     struct ech_constraint *constraint; /* one reference; NULL: none */
 
     /* the answer of ANSWER */

@@ -12,10 +12,12 @@
 
 #include "echelon/tokenizer.h"
 #include "src/base/atomic.h"
+#include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/server/blocks.h"
 #include "src/server/http.h"
+#include "src/server/observe.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
@@ -226,8 +228,13 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
     o->prompt_logprobs = (int32_t)p->prompt_logprobs;
     o->echo = p->echo;
     o->priority = (int32_t)p->priority;
+    if (x->key != NULL && x->key->limits.has_priority && o->priority < x->key->limits.priority)
+        o->priority = x->key->limits.priority;
     o->cache_salt = p->cache_salt;
-    o->tenant = x->key != NULL ? x->key->name : NULL;
+    if (x->key != NULL) {
+        o->tenant = x->key->name;
+        o->tenant_weight = x->key->limits.weight;
+    }
     return true;
 }
 
@@ -236,6 +243,31 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
 static void on_notify(void *const ctx)
 {
     ech_http_wake(ctx);
+}
+
+/* False: the key is at a limit of its own, and the answer is set. */
+static bool take_quota(ech_exchange *const x)
+{
+    const char *why;
+    if (x->key == NULL) return true;
+    x->holds_quota =
+        ech_quota_take(&x->server->keys, x->key, ech_now_ns(), &why, &x->retry_after_s);
+    if (!x->holds_quota)
+        ech_reply_error(x, 429, "rate_limit_exceeded", NULL,
+                        "the key '%.60s' is at its limit of %s; try again in %d s", x->key->name,
+                        why, x->retry_after_s);
+    return x->holds_quota;
+}
+
+/* What was used counts, also when the client left before the end. */
+static void give_quota(ech_exchange *const x)
+{
+    if (!x->holds_quota) return;
+    x->holds_quota = false;
+    const bool is_done = x->usage.finished_ns != 0;
+    ech_quota_give(&x->server->keys, x->key,
+                   is_done ? x->usage.prompt_tokens : x->view.prompt_tokens,
+                   is_done ? x->usage.completion_tokens : x->view.completion_tokens);
 }
 
 void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
@@ -254,6 +286,7 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     }
     x->dialect = dialect;
     x->gen = g;
+    if (!take_quota(x)) return;
     x->is_stream = g->params.stream;
     options->notify = on_notify;
     options->notify_ctx = x;
@@ -264,6 +297,7 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
         ech_reply_failure(x, &err);
         return;
     }
+    ech_observe_request(x, g, options->max_tokens);
     ech_watch_set_request(&x->server->watch, x, request);
     if (x->is_stream && dialect->begin(x, g) != ECH_OK) x->ended = true;
     /* Partner: the acquire in http.c. */
@@ -274,6 +308,7 @@ static ech_status take_token(ech_exchange *const x, ech_generation *const g,
                              const ech_event *const ev)
 {
     ech_choice *const c = &g->choices[ev->choice];
+    ech_observe_token(x, c, ev);
     ECH_TRY(ech_buf_printf(&c->ids, "%s%d", c->ids.len > 0 ? "," : "", ev->id));
     return g->wants_logprobs ? x->dialect->logprob(x, g, c, ev) : ECH_OK;
 }
@@ -362,6 +397,7 @@ static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
     c->finish = ev->finish;
     c->usage = ev->usage;
     x->finish_name = ech_finish_name(ev->finish);
+    ech_observe_finish(x, c, ev);
     if (ev->finish == ECH_FINISH_CANCELLED) g->was_cancelled = true;
     if (ev->stop != NULL) c->stop = ech_arena_strdup(&x->arena, ech_str_from(ev->stop));
     if (!writes(x) || ev->finish == ECH_FINISH_ERROR || ev->finish == ECH_FINISH_CANCELLED)
@@ -482,8 +518,10 @@ static void choice_fini(ech_choice *const c)
 
 void ech_generate_release(ech_exchange *const x)
 {
-    if (x->request != NULL) ech_request_close(&x->request);
     ech_generation *const g = x->gen;
+    if (g != NULL) ech_observe_end(x, g);
+    give_quota(x);
+    if (x->request != NULL) ech_request_close(&x->request);
     if (g == NULL) return;
     for (uint32_t i = 0; i < g->n_choices && g->choices != NULL; i++) {
         choice_fini(&g->choices[i]);

@@ -32,7 +32,8 @@ typedef struct ech_choice {
     size_t text_offset; /* completions: characters before the next token */
     ech_finish finish;
     ech_usage usage;
-    const char *stop; /* the stop string that ended it, in the exchange's arena; NULL: none */
+    int64_t last_token_ns; /* when the last id was drawn; 0: none was */
+    const char *stop;      /* the stop string that ended it, in the exchange's arena; NULL: none */
 } ech_choice;
 
 typedef struct ech_generation {

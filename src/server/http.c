@@ -6,6 +6,7 @@
  */
 #include "src/server/http.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,28 @@ static enum MHD_Result queue_stream(ech_exchange *const x)
 
 /* ---- the life of an exchange ---------------------------------------------------------------- */
 
+static bool is_hex(const char *const s, const size_t n)
+{
+    bool is_zero = true;
+    for (size_t i = 0; i < n; i++) {
+        if (strchr("0123456789abcdef", s[i]) == NULL || s[i] == '\0') return false;
+        is_zero &= s[i] == '0';
+    }
+    return !is_zero;
+}
+
+/* W3C trace context: VERSION-TRACE-PARENT-FLAGS, lower case, neither id all zeros. One that is
+ * malformed is as none. */
+static void take_trace_parent(ech_exchange *const x)
+{
+    const char *const s = ech_http_header(x, "traceparent");
+    if (s == NULL || strlen(s) != 55 || strncmp(s, "00-", 3) != 0 || s[35] != '-' || s[52] != '-')
+        return;
+    const bool has_flags = isxdigit((unsigned char)s[53]) && isxdigit((unsigned char)s[54]);
+    if (is_hex(s + 3, 32) && is_hex(s + 36, 16) && has_flags)
+        x->trace_parent = ech_arena_strdup(&x->arena, ech_str_from(s));
+}
+
 static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connection *const conn)
 {
     ech_exchange *const x = calloc(1, sizeof *x);
@@ -216,6 +239,7 @@ static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connectio
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     x->fd = info != NULL ? info->connect_fd : -1;
     ech_request_id_make(x->id);
+    take_trace_parent(x);
     (void)ech_fetch_add_relaxed(&server->http_requests, 1);
     return x;
 }
@@ -230,9 +254,10 @@ static void on_completed(void *const cls, struct MHD_Connection *const conn, voi
     if (x == NULL) return;
     *con_cls = NULL;
     ech_watch_remove(&server->watch, x);
-    ech_generate_release(x);
     (void)ech_fetch_add_relaxed(&server->http_errors[x->status / 100 < 6 ? x->status / 100 : 5], 1);
     ech_audit_write(x);
+    if (x->request != NULL && server->trace_path != NULL) ech_tracks_add(&server->tracks, x);
+    ech_generate_release(x);
     json_decref(x->json);
     json_decref(x->kept);
     ech_guide_destroy(&x->guide);

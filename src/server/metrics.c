@@ -10,17 +10,79 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
-static ech_status put(ech_exchange *const x, const char *const name, const char *const type,
-                      const char *const help, const double value)
+/* What each line carries in its braces: model_name="…", with '\\', '"' and line ends escaped. */
+static ech_status put_label(ech_buf *const b, const char *const name, const char *value)
 {
-    const char *const prefix = x->server->options.metrics_prefix;
-    ech_buf *const b = &x->reply;
-    return ech_buf_printf(b, "# HELP %s:%s %s\n# TYPE %s:%s %s\n%s:%s{model_name=\"%s\"} %.17g\n",
-                          prefix, name, help, prefix, name, type, prefix, name, x->server->names[0],
-                          value);
+    ECH_TRY(ech_buf_printf(b, "%s=\"", name));
+    for (; *value != '\0'; value++) {
+        if (*value == '\n') {
+            ECH_TRY(ech_buf_puts(b, "\\n"));
+            continue;
+        }
+        if (*value == '"' || *value == '\\') ECH_TRY(ech_buf_push(b, '\\'));
+        ECH_TRY(ech_buf_push(b, *value));
+    }
+    return ech_buf_push(b, '"');
 }
 
-static ech_status put_all(ech_exchange *const x, const ech_engine_counters *const c)
+/* Where a page is written to, and what every line of it has in common. */
+typedef struct page {
+    ech_buf *b;
+    const char *prefix, *labels;
+} page;
+
+static ech_status put_family(const page *const p, const char *const name, const char *const type,
+                             const char *const help)
+{
+    return ech_buf_printf(p->b, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", p->prefix, name, help,
+                          p->prefix, name, type);
+}
+
+static ech_status put(const page *const p, const char *const name, const char *const type,
+                      const char *const help, const double value)
+{
+    ECH_TRY(put_family(p, name, type, help));
+    return ech_buf_printf(p->b, "%s:%s{%s} %.17g\n", p->prefix, name, p->labels, value);
+}
+
+/* One line of a name's use; kind is a further label, NULL for none. */
+static ech_status put_use(const page *const p, const char *const family, const ech_quota *const q,
+                          const char *const kind, const uint64_t value)
+{
+    ECH_TRY(ech_buf_printf(p->b, "%s:%s{%s,", p->prefix, family, p->labels));
+    ECH_TRY(put_label(p->b, "key", q->name));
+    if (kind != NULL) ECH_TRY(ech_buf_printf(p->b, ",kind=\"%s\"", kind));
+    return ech_buf_printf(p->b, "} %llu\n", (unsigned long long)value);
+}
+
+static ech_status put_uses(const page *const p, const ech_quota *const first)
+{
+    ECH_TRY(put_family(p, "key_requests_total", "counter", "Requests of each API key."));
+    for (const ech_quota *q = first; q != NULL; q = q->next) {
+        ECH_TRY(put_use(p, "key_requests_total", q, NULL, q->n_requests));
+    }
+    ECH_TRY(put_family(p, "key_refused_total", "counter", "Requests that a key's limits refused."));
+    for (const ech_quota *q = first; q != NULL; q = q->next) {
+        ECH_TRY(put_use(p, "key_refused_total", q, NULL, q->n_refused));
+    }
+    ECH_TRY(put_family(p, "key_tokens_total", "counter", "Tokens of each API key."));
+    for (const ech_quota *q = first; q != NULL; q = q->next) {
+        ECH_TRY(put_use(p, "key_tokens_total", q, "prompt", q->n_prompt_tokens));
+        ECH_TRY(put_use(p, "key_tokens_total", q, "generation", q->n_completion_tokens));
+    }
+    return ECH_OK;
+}
+
+static ech_status put_keys(const page *const p, ech_keys *const k)
+{
+    ech_status rc = ECH_OK;
+    (void)pthread_mutex_lock(&k->lock);
+    if (k->quotas != NULL) rc = put_uses(p, k->quotas);
+    (void)pthread_mutex_unlock(&k->lock);
+    return rc;
+}
+
+static ech_status put_engine(const page *const x, const ech_engine_counters *const c)
 {
     const double pages = c->pages_total > 0 ? (double)c->pages_used / c->pages_total : 0;
     ECH_TRY(put(x, "num_requests_running", "gauge", "Choices that run.", c->running));
@@ -43,19 +105,33 @@ static ech_status put_all(ech_exchange *const x, const ech_engine_counters *cons
                 (double)c->step_ns_total * 1e-9));
     ECH_TRY(put(x, "host_seconds_total", "counter", "CPU time of the engine's thread.",
                 (double)c->host_ns_total * 1e-9));
-    ECH_TRY(put(x, "chip_replacements_total", "counter", "Chips that died and were replaced.",
-                (double)c->chip_replacements));
-    ECH_TRY(put(x, "http_requests_total", "counter", "Requests over HTTP.",
-                (double)ech_load_relaxed(&x->server->http_requests)));
-    return put(x, "http_errors_total", "counter", "Answers of 500 and above.",
-               (double)ech_load_relaxed(&x->server->http_errors[5]));
+    return put(x, "chip_replacements_total", "counter", "Chips that died and were replaced.",
+               (double)c->chip_replacements);
+}
+
+static ech_status put_all(const page *const p, ech_server *const s)
+{
+    ech_engine_counters c = { .struct_size = sizeof c };
+    ech_engine_counters_get(s->engine, &c);
+    ECH_TRY(put_engine(p, &c));
+    ECH_TRY(ech_observed_put(p->b, &s->observed, p->prefix, p->labels));
+    ECH_TRY(put_keys(p, &s->keys));
+    ECH_TRY(put(p, "http_connections", "gauge", "Clients that are connected.",
+                ech_http_connections(s->http)));
+    ECH_TRY(put(p, "http_requests_total", "counter", "Requests over HTTP.",
+                (double)ech_load_relaxed(&s->http_requests)));
+    return put(p, "http_errors_total", "counter", "Answers of 500 and above.",
+               (double)ech_load_relaxed(&s->http_errors[5]));
 }
 
 void ech_api_metrics(ech_exchange *const x)
 {
-    ech_engine_counters c = { .struct_size = sizeof c };
-    ech_engine_counters_get(x->server->engine, &c);
-    if (put_all(x, &c) == ECH_OK) {
+    ech_buf labels = { 0 };
+    ech_status rc = put_label(&labels, "model_name", x->server->names[0]);
+    const page p = { &x->reply, x->server->options.metrics_prefix, labels.data };
+    if (rc == ECH_OK) rc = put_all(&p, x->server);
+    ech_buf_fini(&labels);
+    if (rc == ECH_OK) {
         ech_reply_text(x, 200, "text/plain; version=0.0.4; charset=utf-8");
     } else {
         ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the answer now");

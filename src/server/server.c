@@ -135,9 +135,11 @@ static ech_status bind_sockets(ech_server *const s, ech_error *const err)
 static ech_status copy_strings(ech_server *const s, ech_error *const err)
 {
     ech_server_options *const o = &s->options;
+    s->trace_path = o->engine.trace_path;
     const char **const strings[] = {
-        &o->host,    &o->unix_path,   &o->tls_cert,      &o->tls_key,        &o->api_key_file,
-        &o->api_key, &o->cors_origin, &o->chat_template, &o->metrics_prefix, &o->audit_path,
+        &o->host,           &o->unix_path,  &o->tls_cert,    &o->tls_key,
+        &o->api_key_file,   &o->api_key,    &o->cors_origin, &o->chat_template,
+        &o->metrics_prefix, &o->audit_path, &s->trace_path,
     };
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] == NULL) continue;
@@ -239,6 +241,7 @@ ech_status ech_server_open(ech_server **const ret_server, const ech_server_optio
     if (s == NULL) return ech_fail(err, ECH_ENOMEM, "opening the server: out of memory");
     s->options = *options;
     s->audit_fd = s->watch.epoll_fd = s->watch.wake_fd = -1;
+    ech_keys_init(&s->keys);
     s->created_s = (int64_t)time(NULL);
     s->started_ns = ech_now_ns();
     const ech_status rc = open_all(s, err);
@@ -302,7 +305,12 @@ void ech_server_close(ech_server **const server)
     ech_watch_stop(&s->watch);
     ech_guides_close(&s->guides);
     ech_served_chat_close(&s->chat);
+    const bool has_trace = s->engine != NULL && s->trace_path != NULL;
     ech_engine_close(&s->engine);
+    ech_error err;
+    if (has_trace && ech_tracks_write(&s->tracks, s->trace_path, &err) != ECH_OK)
+        ech_log(ECH_LOG_WARN, "%s", err.text);
+    ech_tracks_fini(&s->tracks);
     for (size_t i = 0; i < s->n_listeners; i++) {
         (void)close(s->listeners[i].fd);
     }

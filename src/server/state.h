@@ -10,7 +10,9 @@
 #include "src/server/chat_prompt.h"
 #include "src/server/guide.h"
 #include "src/server/http.h"
+#include "src/server/observe.h"
 #include "src/server/pool.h"
+#include "src/server/tracks.h"
 #include "src/server/watch.h"
 
 #define ECH_MAX_NAMES 16
@@ -34,10 +36,13 @@ struct ech_server {
     bool is_loopback; /* only this machine reaches the listeners */
     const char *names[ECH_MAX_NAMES];
     size_t n_names;
-    int64_t started_ns;      /* monotonic, at created_s */
-    int64_t created_s;       /* Unix time of the start, for `created` fields */
-    int audit_fd;            /* -1: none */
-    uint32_t draining;       /* atomic: 1 after ech_server_drain() was called */
+    int64_t started_ns; /* monotonic, at created_s */
+    int64_t created_s;  /* Unix time of the start, for `created` fields */
+    int audit_fd;       /* -1: none */
+    uint32_t draining;  /* atomic: 1 after ech_server_drain() was called */
+    ech_observed observed;
+    ech_tracks tracks;       /* of requests, with a trace */
+    const char *trace_path;  /* NULL: none */
     uint64_t http_requests;  /* atomic */
     uint64_t http_errors[6]; /* atomic: answers by hundreds of their status */
 };
