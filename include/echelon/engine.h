@@ -300,12 +300,22 @@ typedef struct ech_request_options {
     bool skip_special;       /* special tokens are left out of the text; default true */
     int32_t logprobs;        /* -1: none (default); 0..20: of the drawn id and so many best ones */
     int32_t prompt_logprobs; /* the same for the prompt's ids; such a prompt is computed whole */
-    bool echo;               /* the prompt's text comes first in the text */
-    int32_t priority;        /* lower runs first; default 0 */
-    int64_t deadline_ns;     /* 0: none; a choice that isn't done then ends with ETIMEOUT */
-    const char *tenant;      /* NULL or whose share it runs on; tenants share fairly by weight */
-    uint32_t tenant_weight;  /* default 1 */
-    const char *cache_salt;  /* NULL, or prompts are reused among requests of one salt only */
+    uint32_t prompt_logprobs_from; /* only of ids from this position on, below the prompt's end;
+                                      default 0: all. Those before have no event */
+    /*
+     * Whole rows of logits, to hold one model against another; with prompt_logprobs alone. Called
+     * for each id that is scored, in the order of positions: [vocab_size] logits from which the id
+     * at pos was predicted, valid during the call. The engine's thread makes the call and steps
+     * wait for it: meant for programs that measure, not for servers.
+     */
+    void (*logits)(void *ctx, uint32_t choice, uint32_t pos, const float *row);
+    void *logits_ctx;
+    bool echo;              /* the prompt's text comes first in the text */
+    int32_t priority;       /* lower runs first; default 0 */
+    int64_t deadline_ns;    /* 0: none; a choice that isn't done then ends with ETIMEOUT */
+    const char *tenant;     /* NULL or whose share it runs on; tenants share fairly by weight */
+    uint32_t tenant_weight; /* default 1 */
+    const char *cache_salt; /* NULL, or prompts are reused among requests of one salt only */
     /*
      * A compiled constraint that the ids must satisfy, NULL for none; made for the vocabulary of
      * ech_engine_mask_vocab(). The request takes a reference. With it, or alone (a constraint of

@@ -55,6 +55,7 @@ struct ech_engine {
     ech_request_list live;    // not all of their answers have ended
     ech_request_list ending;  // DONE was told, steps in flight still name their answers
     uint32_t n_deadlines;     // live requests that have one
+    uint32_t n_watchers;      // live requests that look at logits
     int64_t last_done_ns;     // when the last step was complete
     uint32_t deaths_in_a_row; // chips that died since a step was committed
     uint32_t n_suspects;      // answers that are run alone, one after the other

@@ -70,6 +70,7 @@ static void tell_done(ech_engine *e, ech_request *r)
     for (uint32_t i = 0; i < r->n_answers; i++)
         add_usage(&ev.usage, &r->answers[i], i % r->n == 0);
     if (r->deadline_ns > 0) e->n_deadlines--;
+    e->n_watchers -= r->logits != NULL;
     if (r->has_places) {
         ech_kv_salt_release(&e->kv, r->salt);
         ech_sched_tenant_release(&e->sched, r->tenant_idx);
@@ -222,6 +223,7 @@ void ech_live_accept(ech_engine *e, ech_request *r)
     r->n_live = r->n_answers;
     list_append(&e->live, r);
     e->n_deadlines += r->deadline_ns > 0;
+    e->n_watchers += r->logits != NULL;
     for (uint32_t i = 0; i < r->n_answers; i++) {
         r->answers[i].usage.queued_ns = r->answers[i].seq.queued_ns = now;
         add_usage(&ev.usage, &r->answers[i], i % r->n == 0);
@@ -279,7 +281,7 @@ static ech_status begin(ech_engine *e, ech_answer *a, ech_error *err)
     }
     ECH_TRY(ech_guide_open(&a->guide, r->constraint, r->thinking_budget, r->hook, err));
     if (r->echo) ECH_TRY(tell_echo(e, a, err));
-    if (a->seq.n_scores > 0) tell_first_prompt_id(a);
+    if (a->seq.n_scores > 0 && a->seq.scores_from == 0) tell_first_prompt_id(a);
     return ECH_OK;
 }
 
@@ -414,9 +416,11 @@ static ech_status check_forced(const ech_sample_out *out, ech_error *err)
                     "drawing a token: the constraint leaves one id, the model's logits exclude it");
 }
 
-static void tell_score(ech_answer *a, uint32_t pos, const ech_sample_out *out)
+/* row: the logits that the record was made of; no later step has been sent when somebody looks. */
+static void tell_score(ech_answer *a, uint32_t pos, const ech_sample_out *out, const float *row)
 {
     if (pos < a->n_scored) return; /* computed again after a preemption */
+    if (a->request->logits != NULL) a->request->logits(a->request->logits_ctx, a->index, pos, row);
     ech_event ev = { .kind = ECH_EVENT_PROMPT_TOKEN, .choice = a->index, .id = a->seq.ids[pos] };
     set_logprobs(&ev, out, a->request->prompt_logprobs);
     ech_request_event(a->request, &ev);
@@ -447,8 +451,10 @@ static void read_draw(ech_engine *e, const ech_step *step, uint32_t i)
     const ech_sample_out *const out = ech_step_record(step, &e->memory, i);
     ech_status rc = check_record(e, out, &err);
     const bool is_prompt = d->pos < a->seq.n_prompt;
+    const float *const row =
+        (const float *)(const void *)e->memory.logits.ptr + (size_t)i * e->memory.shape.vocab;
     if (rc == ECH_OK && !is_prompt && d->is_score) rc = check_forced(out, &err);
-    if (rc == ECH_OK && is_prompt) tell_score(a, d->pos, out);
+    if (rc == ECH_OK && is_prompt) tell_score(a, d->pos, out, row);
     if (rc == ECH_OK && !is_prompt) rc = take_id(e, a, out, &err);
     if (rc != ECH_OK) ech_live_finish(e, a, ECH_FINISH_ERROR, NULL, &err);
 }

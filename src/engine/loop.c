@@ -88,7 +88,8 @@ static bool build_step(ech_engine *e, ech_step *step)
 /* Plans and sends a step. False when there is nothing to send now. */
 static bool send_step(ech_engine *e)
 {
-    const uint32_t depth = e->sched.only != NULL ? 1 : 2;
+    /* Logits exist once: where somebody looks at them, the step after waits. */
+    const uint32_t depth = e->sched.only != NULL || e->n_watchers > 0 ? 1 : 2;
     if (ech_engine_in_flight(e) >= depth || !ech_chip_is_there(e)) return false;
     ech_step *const step = &e->steps[e->n_sent & 1];
     step->parity = (uint32_t)(e->n_sent & 1);

@@ -64,6 +64,9 @@ struct ech_request {
     bool embeds;
     ech_pooling pooling; // of embeds
     uint32_t dimensions;
+    void (*logits)(void *ctx, uint32_t choice, uint32_t pos,
+                   const float *row); // NULL: nobody looks
+    void *logits_ctx;
     ech_constraint *constraint; // a reference, or NULL
     int64_t thinking_budget;
     bool takes_forced; // nothing but its constraint forbids ids, so one that it forces is drawn

@@ -370,13 +370,22 @@ static uint32_t ready_rows(const ech_sched *s, const ech_seq *seq)
 static uint32_t scored_rows(const ech_seq *seq, uint32_t n)
 {
     const uint32_t end = seq->n_ahead > 0 ? seq->n_ids : seq->n_scores;
-    if (seq->n_sent + 1 >= end) return 0;
+    if (seq->n_sent + 1 >= end || seq->n_sent + 1 < seq->scores_from) return 0;
     const uint32_t left = end - 1 - seq->n_sent;
+    return n < left ? n : left;
+}
+
+/* Rows before the first that is scored; an item has scored rows from its first one on, or none. */
+static uint32_t unscored_rows(const ech_seq *seq, uint32_t n)
+{
+    if (seq->n_sent + 1 >= seq->scores_from) return n;
+    const uint32_t left = seq->scores_from - 1 - seq->n_sent;
     return n < left ? n : left;
 }
 
 static void plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *plan)
 {
+    n = unscored_rows(seq, n);
     const uint32_t logits_left = s->max_logits - plan->n_logits;
     const bool draws = seq->n_sent + n == seq->n_ids + seq->n_pending;
     if (scored_rows(seq, n) + draws > logits_left) n = logits_left;

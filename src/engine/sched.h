@@ -58,6 +58,7 @@ struct ech_seq {
     uint32_t tenant;   // of ech_sched_tenant_acquire
     int64_t queued_ns;
     uint32_t n_scores;     // 0, or n_prompt: log-probabilities of prompt ids are wanted, see plan
+    uint32_t scores_from;  // of ids from here on, below n_prompt
     bool no_reuse;         // takes nothing from the prefix tree
     bool embeds;           // every position has a row and nothing is drawn; max_ids is n_prompt
     const ech_seq *leader; // NULL, or the same prompt's first choice, to be awaited for its pages

@@ -58,6 +58,8 @@ static ech_status check_counts(const ech_request_options *o, const ech_request_l
         return ech_fail(
             err, ECH_EINVAL,
             "max_tokens is 0, must be at least 1 unless the prompt is echoed or scored");
+    if (o->logits != NULL && o->prompt_logprobs < 0)
+        return ech_fail(err, ECH_EINVAL, "logits are asked for without prompt_logprobs");
     if (o->min_tokens > o->max_tokens)
         return ech_fail(err, ECH_EINVAL, "min_tokens is %u, more than max_tokens, %u",
                         o->min_tokens, o->max_tokens);
@@ -152,6 +154,8 @@ static ech_status copy_options(ech_request *r, const ech_request_options *o,
     r->dimensions = o->dimensions;
     r->deadline_ns = o->deadline_ns;
     r->tenant_weight = o->tenant_weight;
+    r->logits = o->logits;
+    r->logits_ctx = o->logits_ctx;
     r->hook = o->hook;
     if (o->constraint != NULL) r->constraint = ech_constraint_ref(o->constraint);
     r->notify = o->notify;
@@ -237,6 +241,7 @@ static ech_status make_answer(ech_request *r, ech_answer *a, const ech_ids *prom
         .max_ids = max_ids,
         .priority = o->priority,
         .n_scores = o->prompt_logprobs >= 0 ? (uint32_t)prompt->n : 0,
+        .scores_from = o->prompt_logprobs >= 0 ? o->prompt_logprobs_from : 0,
         /* What is pooled or scored over all positions must be computed at all of them. */
         .no_reuse = o->prompt_logprobs >= 0 || (o->embed && r->pooling != ECH_POOLING_LAST),
         .embeds = o->embed,
@@ -261,6 +266,9 @@ static ech_status make_answers(ech_request *r, const ech_request_options *o,
         ids->n = 0;
         ECH_TRY(tokenise(&o->prompts[p], p, o, limits, ids, err));
         ECH_TRY(fit(ids, p, o, limits, &max_ids, err));
+        if (o->prompt_logprobs >= 0 && o->prompt_logprobs_from >= ids->n)
+            return ech_fail(err, ECH_EINVAL, "prompt_logprobs_from is %u, prompt %u has %zu tokens",
+                            o->prompt_logprobs_from, p, ids->n);
         for (uint32_t k = 0; k < r->n; k++)
             ECH_TRY(make_answer(r, &r->answers[p * r->n + k], ids, max_ids, limits, o, err));
     }
