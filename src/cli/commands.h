@@ -18,6 +18,8 @@
     X(chat)                                                                                        \
     X(embed)                                                                                       \
     X(serve)                                                                                       \
+    X(perplexity)                                                                                  \
+    X(kld)                                                                                         \
     X(version)                                                                                     \
     X(help)
 
