@@ -1,42 +1,52 @@
-// The chat page and the state page. Conversations live in this browser alone (localStorage).
-'use strict';
+// The chat page. Conversations live in this browser alone (localStorage), a key only as long as the tab.
+// What comes from a model or a server is shown as text (markdown.js), never as HTML.
+
+import { el, show } from './markdown.js';
+import { startState, stopState } from './state.js';
 
 const $ = id => document.getElementById(id);
-const el = (name, cls, ...children) => {
-  const e = document.createElement(name);
-  if (cls) e.className = cls;
-  e.append(...children);
-  return e;
-};
 
 // ---- what is kept --------------------------------------------------------------------------
 
-const load = (key, otherwise) => { try { return JSON.parse(localStorage.getItem(key)) ?? otherwise; } catch { return otherwise; } };
-const save = (key, value) => { try { localStorage.setItem(key, JSON.stringify(value)); } catch { /* full or private: the page works without */ } };
+const load = (key, otherwise) => { try { return JSON.parse(localStorage.getItem('echelon.' + key)) ?? otherwise; } catch { return otherwise; } };
 
-let chats = load('echelon.chats', []);
-let chat = null;
-let running = null;  // AbortController of the answer that is being written
-
-const SETTINGS = ['temperature', 'top_p', 'top_k', 'min_p', 'seed', 'max_tokens'];
-
-function saveChats() {
-  chats = chats.filter(c => c.messages.length).slice(0, 100);
-  save('echelon.chats', chats);
+function save(key, value) {
+  try { localStorage.setItem('echelon.' + key, JSON.stringify(value)); return true; } catch { return false; }
 }
+
+const NUMBERS = ['temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty', 'max_tokens', 'seed'];
+const EXAMPLES = ['Tell me a story about a fox named Finn.', 'What is 12 + 6?', 'Write a loop in C that counts to 8.', 'Make a table of three animals and their colours.'];
+
+let chats = stored();
+let chat = null;     // the one that is shown; among the kept ones once it has a message
+let running = null;  // {controller, chat} of the answer that is being written
+let models = [];
+
+function stored() {
+  const all = load('chats', []);
+  return Array.isArray(all) ? all.filter(c => c?.id && Array.isArray(c.messages) && c.messages.length && c.messages.every(m => typeof m?.content === 'string')) : [];
+}
+
+// Changes what is kept as it is now: another tab may have written. The oldest go where the browser has no more room.
+function store(change) {
+  chats = change(stored()).slice(0, 200);
+  while (!save('chats', chats) && chats.length > 1) chats.pop();
+  showHistory();
+}
+
+function keep(c) { store(all => [c, ...all.filter(o => o.id !== c.id)]); }
 
 function saveSettings() {
   const s = { system: $('system').value, thinking: $('thinking').checked };
-  for (const k of SETTINGS) s[k] = $(k).value;
-  save('echelon.settings', s);
+  for (const k of NUMBERS) s[k] = $(k).value;
+  save('settings', s);
+  try { sessionStorage.setItem('echelon.key', $('key').value); } catch { /* a private window: the key is asked for again */ }
 }
 
-function loadSettings() {
-  const s = load('echelon.settings', {});
+function showSettings(s) {
   $('system').value = s.system ?? '';
   $('thinking').checked = !!s.thinking;
-  for (const k of SETTINGS) $(k).value = s[k] ?? '';
-  $('key').value = sessionStorage.getItem('echelon.key') ?? '';
+  for (const k of NUMBERS) $(k).value = s[k] ?? '';
 }
 
 // ---- requests ------------------------------------------------------------------------------
@@ -49,14 +59,17 @@ function headers() {
 }
 
 function requestBody(messages) {
-  const body = { messages, stream: true, stream_options: { include_usage: true } };
-  for (const k of SETTINGS) if ($(k).value !== '') body[k] = Number($(k).value);
-  body.chat_template_kwargs = { enable_thinking: $('thinking').checked };
+  const body = { messages, stream: true, stream_options: { include_usage: true }, chat_template_kwargs: { enable_thinking: $('thinking').checked } };
+  for (const k of NUMBERS) if ($(k).value !== '' && $(k).validity.valid) body[k] = Number($(k).value);
   return body;
 }
 
 async function failure(response) {
-  try { return (await response.json()).error.message; } catch { return response.status + ' ' + response.statusText; }
+  if (response.status === 401) return 'This server asks for an API key: Settings has a place for it.';
+  const after = response.headers.get('retry-after');
+  let text = response.status + ' ' + response.statusText;
+  try { text = (await response.json()).error.message; } catch { /* not from Echelon: the status must do */ }
+  return after ? `${text} (try again in ${after} s)` : text;
 }
 
 // Calls take(object) for each data frame of a stream; throws what the server says went wrong.
@@ -65,13 +78,13 @@ async function readStream(response, take) {
   let rest = '';
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) throw new Error('the stream ended before its end mark');
-    rest += value;
+    if (done) throw new Error('The stream ended before its end mark.');
+    rest += value.replaceAll('\r\n', '\n');
     for (let at; (at = rest.indexOf('\n\n')) >= 0;) {
       const frame = rest.slice(0, at);
       rest = rest.slice(at + 2);
       if (!frame.startsWith('data: ')) continue;
-      if (frame === 'data: [DONE]') return;
+      if (frame === 'data: [DONE]') { reader.cancel().catch(() => {}); return; }
       const data = JSON.parse(frame.slice(6));
       if (data.error) throw new Error(data.error.message);
       take(data);
@@ -81,218 +94,224 @@ async function readStream(response, take) {
 
 // ---- messages ------------------------------------------------------------------------------
 
-function nearBottom() {
-  const m = $('messages');
-  return m.scrollHeight - m.scrollTop - m.clientHeight < 80;
-}
-
-function button(text, label, onclick) {
-  const b = el('button', '', text);
+function button(text, label, onclick, cls = '') {
+  const b = el('button', cls, text);
   b.type = 'button';
-  b.setAttribute('aria-label', label);
+  if (label) b.setAttribute('aria-label', label);
   b.addEventListener('click', onclick);
   return b;
 }
 
-function messageNode(message, index) {
-  const who = el('div', 'who', message.role === 'user' ? 'You' : 'Model');
-  if (message.role === 'user') who.append(button('Edit', 'Edit this message', () => edit(index)));
-  else who.append(button('Regenerate', 'Answer again', () => regenerate(index)));
-  const node = el('article', 'msg ' + message.role + (message.error ? ' error' : ''), who);
-  fillMessage(node, message);
+async function copy(text) {
+  try { await navigator.clipboard.writeText(text); say('Copied.'); } catch { say('This browser gives no clipboard to the page.'); }
+}
+
+function actions(message) {
+  const is_user = message.role === 'user';
+  return el('div', 'actions',
+    is_user ? button('Edit', 'Edit this message', () => edit(message)) : button('Regenerate', 'Answer again', () => regenerate(message)),
+    button('Copy', 'Copy this message', () => copy(message.content)));
+}
+
+function messageNode(message) {
+  const parts = message.role === 'user'
+    ? [el('span', 'unseen', 'You:'), el('div', 'body', message.content)]
+    : [el('span', 'unseen', 'Model:'), el('details', 'thought', el('summary'), el('div', 'text')), el('div', 'body'), el('p', 'failed'), el('p', 'meta')];
+  const node = el('article', 'msg ' + message.role, ...parts, actions(message));
+  if (message.role !== 'user') fill(node, message);
   return node;
 }
 
-function fillMessage(node, message) {
-  const open = node.querySelector('details')?.open;
-  node.querySelectorAll('.body, .meta, details').forEach(e => e.remove());
-  if (message.reasoning) {
-    const d = el('details', '', el('summary', '', 'Reasoning'), el('pre', '', message.reasoning));
-    d.open = !!open;
-    node.append(d);
-  }
-  const body = el('div', 'body');
-  if (message.role === 'user' || message.error) body.append(message.error ?? message.content);
-  else body.append(...Markdown.render(message.content));
-  node.append(body);
-  if (message.meta) node.append(el('div', 'meta', message.meta));
+// Shows an answer as far as it has come.
+function fill(node, message) {
+  const thought = node.querySelector('.thought');
+  const body = node.querySelector('.body');
+  const is_thinking = running?.message === message && !message.content;
+  thought.hidden = !message.reasoning;
+  thought.classList.toggle('still', is_thinking);
+  thought.firstChild.textContent = is_thinking ? 'Thinking…' : 'Reasoning';
+  thought.lastChild.textContent = (message.reasoning ?? '').trim();
+  show(body, message.content);
+  body.hidden = !message.content;
+  node.querySelector('.failed').textContent = message.error ?? '';
+  node.querySelector('.meta').textContent = message.meta ?? '';
+  node.classList.toggle('writing', running?.message === message);
+}
+
+function nodeOf(message) { return $('messages').children[chat.messages.indexOf(message)]; }
+
+function nearEnd() {
+  const m = $('messages');
+  return m.scrollHeight - m.scrollTop - m.clientHeight < 100;
+}
+
+function toEnd() { $('messages').scrollTop = $('messages').scrollHeight; }
+
+function welcome() {
+  const box = el('div', 'welcome', el('h2', '', 'What shall it be?'),
+    el('div', 'examples', ...EXAMPLES.map(text => button(text, '', () => { $('input').value = text; send(); }))));
+  return box;
 }
 
 function showChat() {
-  $('messages').replaceChildren(...(chat?.messages ?? []).map(messageNode));
-  $('messages').scrollTop = $('messages').scrollHeight;
+  $('messages').replaceChildren(...(chat.messages.length ? chat.messages.map(messageNode) : [welcome()]));
+  toEnd();
   showHistory();
 }
 
+// ---- conversations -------------------------------------------------------------------------
+
 function showHistory() {
-  $('history').replaceChildren(...chats.filter(c => c.messages.length).map(c => {
-    const open = button(c.messages[0].content.slice(0, 60), 'Open conversation', () => { stop(); chat = c; closeMenu(); showChat(); });
-    open.className = 'open';
-    if (c === chat) open.setAttribute('aria-current', 'true');
-    const del = button('×', 'Delete conversation', () => { chats = chats.filter(o => o !== c); if (chat === c) newChat(); saveChats(); showHistory(); });
-    del.className = 'del';
-    return el('li', '', open, del);
+  $('history').replaceChildren(...chats.map(c => {
+    const title = c.messages[0].content.slice(0, 80);
+    const open = button(title, '', () => openChat(c), 'open');
+    open.title = title;
+    if (c.id === chat.id) open.setAttribute('aria-current', 'true');
+    return el('li', '', open, button('×', 'Delete: ' + title, () => forget(c), 'del'));
   }));
 }
 
-function newChat() {
+function openChat(c) {
   stop();
-  chat = { messages: [] };
-  chats.unshift(chat);
+  chat = c;
   closeMenu();
+  showTab('chat');
   showChat();
   $('input').focus();
 }
 
-function edit(index) {
-  stop();
-  $('input').value = chat.messages[index].content;
-  chat.messages.length = index;
-  showChat();
-  grow();
-  $('input').focus();
+function emptyChat() { return { id: Date.now().toString(36) + Math.random().toString(36).slice(2), messages: [] }; }
+
+function newChat() { openChat(emptyChat()); }
+
+function forget(c) {
+  const at = chats.findIndex(o => o.id === c.id);
+  store(all => all.filter(o => o.id !== c.id));
+  if (chat.id === c.id) newChat();
+  say('Deleted. ', button('Undo', '', () => { store(all => all.toSpliced(at, 0, c)); say(''); }));
 }
 
-function regenerate(index) {
+// ---- editing and asking again --------------------------------------------------------------
+
+// The message becomes a box; what came after it goes once the new text is sent.
+function edit(message) {
+  const node = nodeOf(message);
+  const body = node.querySelector('.body');
+  if (!body) return;  // it is being edited already
+  const box = el('textarea');
+  box.value = message.content;
+  box.setAttribute('aria-label', 'Message');
+  const done = () => form.replaceWith(body);
+  const submit = () => {
+    const text = box.value.trim();
+    if (!text) return;
+    stop();
+    chat.messages.length = chat.messages.indexOf(message);
+    ask(text);
+  };
+  const form = el('div', 'editor', box, el('div', 'actions', button('Send', '', submit, 'main'), button('Cancel', '', done)));
+  box.addEventListener('keydown', e => {
+    if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) { e.preventDefault(); submit(); }
+    if (e.key === 'Escape') { e.stopPropagation(); done(); node.querySelector('.actions button').focus(); }
+  });
+  body.replaceWith(form);
+  grow(box);
+  box.focus();
+}
+
+function regenerate(message) {
   stop();
-  chat.messages.length = index;
+  chat.messages.length = chat.messages.indexOf(message);
   answer();
 }
 
 // ---- an answer -----------------------------------------------------------------------------
 
-function stop() { running?.abort(); }
+function stop() { running?.controller.abort(); }
 
-function setRunning(controller) {
-  running = controller;
-  $('send').hidden = !!controller;
-  $('stop').hidden = !controller;
+function setRunning(state) {
+  running = state;
+  $('send').hidden = !!state;
+  $('stop').hidden = !state;
 }
 
+function say(...what) { $('status').replaceChildren(...what); }
+
+// What the model is sent: an answer that failed or was stopped before its first word says nothing.
 function history() {
-  const sent = chat.messages.filter(m => !m.error).map(m => ({ role: m.role, content: m.content }));
+  const sent = chat.messages.filter(m => m.content).map(m => ({ role: m.role, content: m.content }));
   const system = $('system').value.trim();
   return system ? [{ role: 'system', content: system }, ...sent] : sent;
 }
 
 function describe(t, usage) {
-  const first = ((t.first - t.start) / 1000).toFixed(2);
-  const seconds = (t.last - t.first) / 1000;
   const n = usage?.completion_tokens ?? t.chunks;
-  const rate = seconds > 0 && n > 1 ? ((n - 1) / seconds).toFixed(1) + ' tokens/s, ' : '';
-  const cached = usage?.prompt_tokens_details?.cached_tokens;
-  return `${n} tokens, ${rate}first after ${first} s` + (cached ? `, ${cached} of ${usage.prompt_tokens} prompt tokens reused` : '');
+  const between = (t.last - t.first) / 1000;
+  const parts = [n + (n === 1 ? ' token' : ' tokens')];
+  // Less than a few frames of the browser says nothing about the server.
+  if (between > 0.05 && t.chunks > 1) parts.push(((n - 1) / between).toFixed(1) + ' tokens/s');
+  parts.push('first after ' + ((t.first - t.start) / 1000).toFixed(2) + ' s');
+  const reused = usage?.prompt_tokens_details?.cached_tokens;
+  if (usage) parts.push(`prompt ${usage.prompt_tokens}` + (reused ? ` (${reused} reused)` : ''));
+  return parts.join(' · ');
 }
 
+const ENDS = { length: 'Cut at the limit of tokens.', content_filter: 'Cut by a filter.' };
+
 async function answer() {
-  const owner = chat;
   const message = { role: 'assistant', content: '' };
-  const controller = new AbortController();
-  const t = { start: performance.now(), chunks: 0 };
-  let usage = null;
+  const state = { controller: new AbortController(), chat, message };
   const sent = history();
-  owner.messages.push(message);
+  const t = { start: performance.now(), chunks: 0 };
+  let usage = null, frame = 0, end = null;
+  chat.messages.push(message);
+  setRunning(state);
+  keep(chat);
   showChat();
-  const node = $('messages').lastElementChild;
-  setRunning(controller);
-  $('status').textContent = 'Waiting for the first token…';
-  let frame = 0;
-  const draw = () => { frame = 0; const follow = nearBottom(); fillMessage(node, message); if (follow) $('messages').scrollTop = $('messages').scrollHeight; };
+  say('Waiting for the first token…');
+  const node = nodeOf(message);
+  const draw = () => { frame = 0; const follow = nearEnd(); fill(node, message); if (follow) toEnd(); };
+  const take = data => {
+    usage = data.usage ?? usage;
+    const choice = data.choices[0];
+    end = choice?.finish_reason ?? end;
+    const { content, reasoning_content: reasoning } = choice?.delta ?? {};
+    if (!content && !reasoning) return;
+    if (reasoning) message.reasoning = (message.reasoning ?? '') + reasoning;
+    message.content += content ?? '';
+    t.last = performance.now();
+    t.first ??= t.last;
+    t.chunks++;
+    if (running === state) say(describe(t, null));
+    frame ||= requestAnimationFrame(draw);
+  };
   try {
-    const response = await fetch('v1/chat/completions', { method: 'POST', headers: headers(), body: JSON.stringify(requestBody(sent)), signal: controller.signal });
+    const response = await fetch('v1/chat/completions', { method: 'POST', headers: headers(), body: JSON.stringify(requestBody(sent)), signal: state.controller.signal });
     if (!response.ok) throw new Error(await failure(response));
-    await readStream(response, data => {
-      if (data.usage) usage = data.usage;
-      const delta = data.choices[0]?.delta;
-      if (!delta) return;
-      message.reasoning = (message.reasoning ?? '') + (delta.reasoning_content ?? '');
-      message.content += delta.content ?? '';
-      if (delta.content || delta.reasoning_content) {
-        t.last = performance.now();
-        t.first ??= t.last;
-        t.chunks++;
-        $('status').textContent = describe(t, null);
-      }
-      if (!frame) frame = requestAnimationFrame(draw);
-    });
+    await readStream(response, take);
+    if (ENDS[end]) message.error = ENDS[end];
   } catch (e) {
-    if (e.name !== 'AbortError') message.error = e.message;
+    if (e.name === 'AbortError') message.error = 'Stopped.';
+    else message.error = e instanceof TypeError ? 'The server does not answer.' : e.message;
   }
   if (t.first) message.meta = describe(t, usage);
-  if (frame) cancelAnimationFrame(frame);
+  cancelAnimationFrame(frame);
+  if (running === state) { setRunning(null); say(''); }
   draw();
-  if (running === controller) setRunning(null);
-  $('status').textContent = '';
-  saveChats();
-  showHistory();
+  keep(state.chat);
+}
+
+function ask(text) {
+  chat.messages.push({ role: 'user', content: text });
+  answer();
 }
 
 function send() {
   const text = $('input').value.trim();
   if (!text || running) return;
-  if (!chat) newChat();
-  chat.messages.push({ role: 'user', content: text });
   $('input').value = '';
-  grow();
-  answer();
-}
-
-// ---- the state page ------------------------------------------------------------------------
-
-const rates = [];
-let lastTokens = null;
-let stateTimer = 0;
-
-function parseMetrics(text) {
-  const values = {};
-  for (const line of text.split('\n')) {
-    const m = /^[^:#\s]+:(\w+)(?:\{[^}]*\})? (\S+)$/.exec(line);
-    if (m) values[m[1]] = Number(m[2]);
-  }
-  return values;
-}
-
-function drawSpark() {
-  const top = Math.max(1, ...rates);
-  const points = rates.map((r, i) => `${(i + 120 - rates.length) * 5},${78 - r / top * 74}`).join(' ');
-  const line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
-  line.setAttribute('points', points);
-  $('spark').replaceChildren(line);
-}
-
-function drawGauges(v) {
-  const percent = x => (100 * x).toFixed(1) + ' %';
-  const rows = [
-    ['Running', v.num_requests_running], ['Waiting', v.num_requests_waiting], ['KV pages in use', percent(v.kv_cache_usage_perc ?? 0)],
-    ['KV pages cached', v.kv_pages_cached], ['Tokens drawn', v.generation_tokens_total], ['Tokens per second', (rates.at(-1) ?? 0).toFixed(1)],
-    ['Prompt tokens reused', v.prefix_cache_hits_total], ['Preemptions', v.num_preemptions_total], ['Chips replaced', v.chip_replacements_total],
-  ];
-  $('gauges').replaceChildren(...rows.map(([name, value]) => el('div', 'gauge', el('b', '', String(value ?? '–')), el('span', '', name))));
-}
-
-function drawRequests(list) {
-  $('requests').tBodies[0].replaceChildren(...list.map(r => {
-    const cancel = button('Cancel', 'Cancel request ' + r.id, () => fetch('requests/' + r.id, { method: 'DELETE', headers: headers() }));
-    return el('tr', '', ...[r.id, r.state, r.prompt_tokens, r.completion_tokens].map(c => el('td', '', String(c ?? ''))), el('td', '', cancel));
-  }));
-}
-
-async function tick() {
-  try {
-    const metrics = parseMetrics(await (await fetch('metrics', { headers: headers() })).text());
-    const now = performance.now();
-    if (lastTokens) rates.push(Math.max(0, (metrics.generation_tokens_total - lastTokens.n) / (now - lastTokens.at) * 1000));
-    if (rates.length > 120) rates.shift();
-    lastTokens = { n: metrics.generation_tokens_total, at: now };
-    drawGauges(metrics);
-    drawSpark();
-    const requests = await fetch('requests', { headers: headers() });
-    if (requests.ok) drawRequests((await requests.json()).data);
-    if (!$('plan').textContent) {
-      const props = await fetch('props', { headers: headers() });
-      if (props.ok) $('plan').textContent = (await props.json()).plan;
-    }
-  } catch { /* the server is away: the next tick tries again */ }
+  grow($('input'));
+  ask(text);
 }
 
 // ---- the page ------------------------------------------------------------------------------
@@ -300,41 +319,73 @@ async function tick() {
 function showTab(name) {
   for (const t of ['chat', 'state']) {
     $('tab-' + t).setAttribute('aria-selected', String(t === name));
+    $('tab-' + t).tabIndex = t === name ? 0 : -1;
     $('view-' + t).hidden = t !== name;
   }
-  clearInterval(stateTimer);
-  if (name === 'state') { tick(); stateTimer = setInterval(tick, 1000); }
+  document.body.dataset.view = name;
+  if (name === 'state') startState(headers); else stopState();
 }
 
-function closeMenu() { $('side').classList.remove('open'); $('menu').setAttribute('aria-expanded', 'false'); }
+function openMenu(open) {
+  $('side').classList.toggle('open', open);
+  $('menu').setAttribute('aria-expanded', String(open));
+  if (open) $('new').focus();
+}
 
-function grow() {
-  const i = $('input');
-  i.style.height = 'auto';
-  i.style.height = i.scrollHeight + 'px';
+function closeMenu() { openMenu(false); }
+
+function grow(box) {
+  box.style.height = 'auto';
+  box.style.height = box.scrollHeight + 2 + 'px';
 }
 
 function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
 }
 
+async function showModel() {
+  try {
+    const response = await fetch('v1/models', { headers: headers() });
+    models = (await response.json()).data ?? [];
+    $('model').textContent = models[0]?.id ?? '';
+    if (models[0]) $('model').title = `${models[0].meta?.architecture ?? ''}, context ${models[0].max_model_len}`;
+  } catch { /* the first message says what is wrong */ }
+}
+
 $('form').addEventListener('submit', e => { e.preventDefault(); send(); });
 $('input').addEventListener('keydown', e => { if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) { e.preventDefault(); send(); } });
-$('input').addEventListener('input', grow);
-$('stop').addEventListener('click', stop);
+$('input').addEventListener('input', () => grow($('input')));
+$('stop').addEventListener('click', () => { stop(); $('input').focus(); });
 $('new').addEventListener('click', newChat);
-$('tab-chat').addEventListener('click', () => showTab('chat'));
-$('tab-state').addEventListener('click', () => showTab('state'));
-$('menu').addEventListener('click', () => $('menu').setAttribute('aria-expanded', String($('side').classList.toggle('open'))));
+$('menu').addEventListener('click', () => openMenu(!$('side').classList.contains('open')));
+$('open-settings').addEventListener('click', () => $('settings').showModal());
 $('settings').addEventListener('change', saveSettings);
-$('key').addEventListener('change', () => sessionStorage.setItem('echelon.key', $('key').value));
+$('settings').addEventListener('close', () => { saveSettings(); showModel(); });
+$('settings').addEventListener('click', e => { if (e.target === $('settings')) $('settings').close(); });
+$('reset').addEventListener('click', () => { showSettings({}); saveSettings(); });
+for (const t of ['chat', 'state']) {
+  $('tab-' + t).addEventListener('click', () => showTab(t));
+  $('tab-' + t).addEventListener('keydown', e => {
+    if (e.key !== 'ArrowLeft' && e.key !== 'ArrowRight') return;
+    const other = t === 'chat' ? 'state' : 'chat';
+    showTab(other);
+    $('tab-' + other).focus();
+  });
+}
 $('theme').addEventListener('click', () => {
-  const dark = document.documentElement.dataset.theme === 'dark' || (!document.documentElement.dataset.theme && matchMedia('(prefers-color-scheme: dark)').matches);
-  setTheme(dark ? 'light' : 'dark');
-  save('echelon.theme', dark ? 'light' : 'dark');
+  const now = document.documentElement.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  setTheme(now === 'dark' ? 'light' : 'dark');
+  save('theme', document.documentElement.dataset.theme);
 });
-document.addEventListener('keydown', e => { if (e.key === 'Escape') { stop(); closeMenu(); } });
+document.addEventListener('keydown', e => { if (e.key === 'Escape' && !$('settings').open) { stop(); closeMenu(); } });
+addEventListener('pagehide', () => { if (running) keep(running.chat); });
+addEventListener('storage', e => { if (e.key === 'echelon.chats') { chats = stored(); showHistory(); } });
 
-setTheme(load('echelon.theme', null));
-loadSettings();
-newChat();
+setTheme(load('theme', null));
+showSettings(load('settings', {}));
+try { $('key').value = sessionStorage.getItem('echelon.key') ?? ''; } catch { /* a private window */ }
+showModel();
+chat = chats[0] ?? emptyChat();
+showTab('chat');
+showChat();
+$('input').focus();

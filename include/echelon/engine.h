@@ -520,6 +520,16 @@ typedef struct ech_engine_counters {
 /** Fills *ret_counters as far as its struct_size says. Never waits for a step. */
 ECH_API void ech_engine_counters_get(ech_engine *engine, ech_engine_counters *ret_counters);
 
+/** A ring of the worker below, which bounds the graph of a step (worker.h). */
+typedef struct ech_engine_ring {
+    const char *name;                    /* "heap", "task_window" or "dep_pool" */
+    uint32_t depth;                      /* of the scope that it serves */
+    uint64_t capacity, used, high_water; /* bytes, slots, entries */
+} ech_engine_ring;
+
+/** Fills at most cap rings of ret_rings; returns how many there are. Never waits for a step. */
+ECH_API size_t ech_engine_rings_get(ech_engine *engine, ech_engine_ring *ret_rings, size_t cap);
+
 /** Why a prompt was, or would be, found in the prefix cache only so far. */
 typedef struct ech_cache_explanation {
     uint32_t n_tokens;      /* of the prompt */

@@ -157,3 +157,26 @@ void ech_engine_counters_get(ech_engine *e, ech_engine_counters *ret_counters)
     c.pages_total = e->memory.shape.n_pages;
     memcpy(ret_counters, &c, size < sizeof c ? size : sizeof c);
 }
+
+size_t ech_engine_rings_get(ech_engine *const e, ech_engine_ring *const ret_rings, const size_t cap)
+{
+    ech_worker_counters c;
+    ech_worker_snapshot(e->worker, &c);
+    const struct {
+        const char *name;
+        const ech_ring_counters *of_depth; /* [ECH_RINGS] */
+    } KINDS[] = { { "heap", c.heap },
+                  { "task_window", c.task_window },
+                  { "dep_pool", c.dep_pool } };
+    const size_t n_kinds = sizeof KINDS / sizeof KINDS[0];
+    for (size_t i = 0; i < n_kinds * ECH_RINGS && i < cap; i++) {
+        const uint32_t depth = (uint32_t)(i % ECH_RINGS);
+        const ech_ring_counters *const r = &KINDS[i / ECH_RINGS].of_depth[depth];
+        ret_rings[i] = (ech_engine_ring){ .name = KINDS[i / ECH_RINGS].name,
+                                          .depth = depth,
+                                          .capacity = r->capacity,
+                                          .used = r->used,
+                                          .high_water = r->high_water };
+    }
+    return n_kinds * ECH_RINGS;
+}

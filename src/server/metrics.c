@@ -3,6 +3,9 @@
  * GET /metrics: the engine's counters and the server's own in Prometheus text, under vLLM's names
  * with a prefix of our own (--metrics-prefix vllm makes existing dashboards work).
  */
+#include <stddef.h>
+#include <string.h>
+
 #include "src/base/atomic.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -109,6 +112,36 @@ static ech_status put_engine(const page *const x, const ech_engine_counters *con
                (double)c->chip_replacements);
 }
 
+/* One family: a line for each ring of the runtime, its number at an offset of the struct. */
+static ech_status put_ring_family(const page *const p, const char *const name,
+                                  const char *const help, const ech_engine_ring *const rings,
+                                  const size_t n, const size_t offset)
+{
+    ECH_TRY(put_family(p, name, "gauge", help));
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)&rings[i] + offset, sizeof value);
+        ECH_TRY(ech_buf_printf(p->b, "%s:%s{%s,ring=\"%s\",depth=\"%u\"} %llu\n", p->prefix, name,
+                               p->labels, rings[i].name, rings[i].depth,
+                               (unsigned long long)value));
+    }
+    return ECH_OK;
+}
+
+/* What bounds the graph of a step: see docs/internals/rings.md. */
+static ech_status put_rings(const page *const p, ech_engine *const e)
+{
+    ech_engine_ring rings[16];
+    size_t n = ech_engine_rings_get(e, rings, 16);
+    if (n > 16) n = 16;
+    ECH_TRY(put_ring_family(p, "ring_capacity", "Size of a ring: bytes, slots or entries.", rings,
+                            n, offsetof(ech_engine_ring, capacity)));
+    ECH_TRY(put_ring_family(p, "ring_used", "What is taken of it now.", rings, n,
+                            offsetof(ech_engine_ring, used)));
+    return put_ring_family(p, "ring_high_water", "The most that was ever taken.", rings, n,
+                           offsetof(ech_engine_ring, high_water));
+}
+
 static ech_status put_all(const page *const p, ech_server *const s)
 {
     ech_engine_counters c = { .struct_size = sizeof c };
@@ -116,6 +149,7 @@ static ech_status put_all(const page *const p, ech_server *const s)
     ECH_TRY(put_engine(p, &c));
     ECH_TRY(ech_observed_put(p->b, &s->observed, p->prefix, p->labels));
     ECH_TRY(put_keys(p, &s->keys));
+    ECH_TRY(put_rings(p, s->engine));
     ECH_TRY(put(p, "http_connections", "gauge", "Clients that are connected.",
                 ech_http_connections(s->http)));
     ECH_TRY(put(p, "http_requests_total", "counter", "Requests over HTTP.",

@@ -29,6 +29,7 @@ static const ech_route ROUTES[] = {
     { "GET", "/", false, true, true, ech_api_page, "the web page" },
     { "GET", "/app.js", false, true, true, ech_api_page, "the page's program" },
     { "GET", "/markdown.js", false, true, true, ech_api_page, "the page's Markdown" },
+    { "GET", "/state.js", false, true, true, ech_api_page, "the page's state tab" },
     { "GET", "/style.css", false, true, true, ech_api_page, "the page's style" },
 };
 
