@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quantised products with vpmaddubsw and vpmaddwd. Nothing saturates, for any weight byte:
+ * Quantised products with vpmaddubsw and vpmaddwd. Nothing saturates, for any weight byte: what is
+ * multiplied are nibbles. Two products of a nibble and an activation are at most 2 * 15 * 127 =
+ * 3810, so that the 8 groups of a block can be added in 16 bits: 30480. Then
  *
- *   q8   |w| as unsigned times the activation with w's sign: two products are at most
- *        2 * 128 * 127 = 32512 < 32768. (The stored byte w + 128 against the activation would
- *        reach 2 * 255 * 127.) The sum needs no correction then.
- *   q4   stored nibbles times activations: two products are at most 2 * 15 * 127 = 3810, so that
- *        the 8 groups of a block can be added in 16 bits: 30480.
+ *   q4   one such sum per block
+ *   q8   two, of the stored byte's low and high nibbles: low + 16 * high
  *
- * A panel's 16 rows are two ymm, taken one after the other: the integers of 6 rows and a few
+ * (A whole stored byte against the activation would reach 2 * 255 * 127. Taking |w| and giving its
+ * sign to the activation stays below 2^15, but has to be widened for every 32 products.)
+ *
+ * A panel's 16 rows are two ymm, taken one after the other: the integers of 4 rows and a few
  * temporaries fill the 16 registers. The f32 part is that of ref/quant_ref.c.
  */
 #include <immintrin.h>
@@ -45,24 +47,52 @@ ALWAYS_INLINE __m256i load(const char *const p)
     return _mm256_load_si256((const __m256i *)p);
 }
 
-/* sum: i32 of 8 rows each. */
-ALWAYS_INLINE void sums_q8(const char *const *const unit, const act_rows *const x,
-                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+/*
+ * The sum, made here and now: left alone, the compiler regroups a block's additions into a tree,
+ * whose leaves don't fit in the registers.
+ */
+ALWAYS_INLINE __m256i add16(__m256i sum, const __m256i v)
+{
+    __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(v));
+    return sum;
+}
+
+/* The rows' bytes, loaded anew for every half: kept, they would be spilled. */
+ALWAYS_INLINE void reload(act_rows *const x, const uint32_t n_rows)
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) x->q[j] = keep(x->q[j]);
+}
+
+/*
+ * The halves of a panel one after the other: 16-bit sums of low and of high nibbles of 4 rows, the
+ * nibbles, an activation and the mask are 12 registers.
+ */
+ALWAYS_INLINE void sums_q8(const char *const *const unit, act_rows *const x, const uint32_t block,
+                           const uint32_t n_panels, const uint32_t n_rows,
                            __m256i sum[MAX_P][MAX_R])
 {
-    const __m256i ones = _mm256_set1_epi16(1), offset = _mm256_set1_epi8((char)-128);
-    UNROLL for (uint32_t g = 0; g < 8; g++) UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
+    const __m256i mask = _mm256_set1_epi8(15);
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
     {
-        const __m256i w =
-            _mm256_xor_si256(load(unit[i / 2] + block % 2 * 512 + g * 64 + i % 2 * 32), offset);
-        const __m256i magnitude = _mm256_abs_epi8(w);
-        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        __m256i low[MAX_R], high[MAX_R];
+        reload(x, n_rows);
+        UNROLL for (uint32_t g = 0; g < 8; g++)
         {
-            const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
-            const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(xj, w));
-            const __m256i quads = _mm256_madd_epi16(pairs, ones);
-            sum[i][j] = g == 0 ? quads : _mm256_add_epi32(sum[i][j], quads);
+            const __m256i w = load(unit[i / 2] + block % 2 * 512 + g * 64 + i % 2 * 32);
+            const __m256i w_low = _mm256_and_si256(w, mask);
+            const __m256i w_high = _mm256_and_si256(_mm256_srli_epi16(w, 4), mask);
+            UNROLL for (uint32_t j = 0; j < n_rows; j++)
+            {
+                const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
+                const __m256i a = _mm256_maddubs_epi16(w_low, xj);
+                const __m256i b = _mm256_maddubs_epi16(w_high, xj);
+                low[j] = g == 0 ? a : add16(low[j], a);
+                high[j] = g == 0 ? b : add16(high[j], b);
+            }
         }
+        UNROLL for (uint32_t j = 0; j < n_rows; j++) sum[i][j] =
+            _mm256_add_epi32(_mm256_madd_epi16(low[j], _mm256_set1_epi16(1)),
+                             _mm256_madd_epi16(high[j], _mm256_set1_epi16(16)));
     }
 }
 
@@ -82,7 +112,7 @@ ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const 
             const __m256i a = _mm256_maddubs_epi16(w, quad(x, j, at + g * 4));
             const __m256i b = _mm256_maddubs_epi16(high, quad(x, j, at + 16 + g * 4));
             const __m256i both = _mm256_add_epi16(a, b);
-            sum[i][j] = g == 0 ? both : _mm256_add_epi16(sum[i][j], both);
+            sum[i][j] = g == 0 ? both : add16(sum[i][j], both);
         }
     }
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
@@ -97,7 +127,7 @@ ALWAYS_INLINE __m256 scales_at(const char *const unit, const ech_pack_type type,
 }
 
 ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
-                             const act_rows *const x, const uint32_t block, const uint32_t n_panels,
+                             act_rows *const x, const uint32_t block, const uint32_t n_panels,
                              const uint32_t n_rows, __m256 acc[MAX_P][MAX_R])
 {
     __m256i sum[MAX_P][MAX_R];
@@ -113,7 +143,7 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
             const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
             const __m256i c = quad(x, j, x->c + (size_t)block * 4);
             if (type != ECH_PACK_Q4M) {
-                if (type == ECH_PACK_Q4) sum[i][j] = _mm256_add_epi32(sum[i][j], c);
+                sum[i][j] = _mm256_add_epi32(sum[i][j], c);
                 acc[i][j] =
                     _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i][j]), _mm256_mul_ps(d, s), acc[i][j]);
                 continue;
