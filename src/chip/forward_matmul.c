@@ -44,7 +44,8 @@ typedef struct product {
     const float *bias; // [rows] or NULL
     ech_epilogue epilogue;
     const ech_op_buffer *in;
-    const int32_t *pick; // [n_rows] rows of `in`, or NULL: row r is row r
+    const int32_t *pick;        // [n_rows] rows of `in`, or NULL: row r is row r
+    const ech_op_weight *after; /* what the next product reads, or NULL */
     uint32_t n_rows;
     float *out; // [n_rows, out_stride]
     size_t out_stride;
@@ -166,31 +167,67 @@ static uint32_t panels_per_tile(const uint32_t n_panels, const uint32_t n_cores)
     return n;
 }
 
+/* How a product is cut: tile i is rows of block i % row_blocks and panels of group i / row_blocks.
+ */
+typedef struct tiling {
+    uint32_t n_panels, group, row_blocks, n_tiles;
+} tiling;
+
+static tiling tiling_of(const product *const p, const uint32_t n_cores)
+{
+    tiling g = { .n_panels = (p->weight->rows + ECH_PANEL - 1) / ECH_PANEL };
+    g.group = panels_per_tile(g.n_panels, n_cores);
+    g.row_blocks = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    g.n_tiles = (g.n_panels + g.group - 1) / g.group * g.row_blocks;
+    return g;
+}
+
+/*
+ * Where the panels begin that this core will probably read after tile i: those of the tile that it
+ * would take if all cores took turns, or, at the end, its first ones of the next product. NULL when
+ * they are the same panels.
+ */
+static const char *read_next(const ech_forward *const f, const product *const p,
+                             const tiling *const g, const uint32_t i, const ech_core *const core)
+{
+    const uint32_t now = i / g->row_blocks, then = (i + core->n_cores) / g->row_blocks;
+    if (now == then) return NULL;
+    if (then * g->group < g->n_panels)
+        return f->image + p->weight->offset +
+               (size_t)then * g->group *
+                   ech_panel_bytes((ech_pack_type)p->weight->type, p->weight->cols);
+    if (p->after == NULL) return NULL;
+    return f->image + p->after->offset +
+           (size_t)core->idx * g->group *
+               ech_panel_bytes((ech_pack_type)p->after->type, p->after->cols);
+}
+
 static void multiply(const ech_forward *const f, const product *const p, ech_core *const core)
 {
     const ech_pack_type type = (ech_pack_type)p->weight->type;
     const ech_act_type act = ech_act_of(type, (ech_compute)f->h->compute);
     const prepared x = prepare(f, p, act, core);
-    const uint32_t n_panels = (p->weight->rows + ECH_PANEL - 1) / ECH_PANEL;
-    const uint32_t group = panels_per_tile(n_panels, core->n_cores);
-    const uint32_t row_blocks = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    const uint32_t n_tiles = (n_panels + group - 1) / group * row_blocks;
+    const tiling g = tiling_of(p, core->n_cores);
     ech_mm_fn *const mm = f->k->mm[type][act];
     const size_t panel_bytes = ech_panel_bytes(type, p->weight->cols);
-    for (uint32_t i; ech_pool_tile(core, n_tiles, &i);) {
+    for (uint32_t i; ech_pool_tile(core, g.n_tiles, &i);) {
         tile t = {
             .y = core->scratch,
-            .r0 = i % row_blocks * TILE_ROWS,
-            .p0 = i / row_blocks * group,
+            .r0 = i % g.row_blocks * TILE_ROWS,
+            .p0 = i / g.row_blocks * g.group,
         };
         t.n_rows = p->n_rows - t.r0 < TILE_ROWS ? p->n_rows - t.r0 : TILE_ROWS;
-        t.n_panels = n_panels - t.p0 < group ? n_panels - t.p0 : group;
+        t.n_panels = g.n_panels - t.p0 < g.group ? g.n_panels - t.p0 : g.group;
         t.y_stride = (size_t)t.n_panels * ECH_PANEL;
-        const void *panels[ECH_MM_MAX_PANELS];
-        for (uint32_t j = 0; j < t.n_panels; j++)
+        const void *panels[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
+        const char *const after = read_next(f, p, &g, i, core);
+        for (uint32_t j = 0; j < t.n_panels; j++) {
             panels[j] = f->image + p->weight->offset + (t.p0 + j) * panel_bytes;
+            next[j] = after != NULL ? after + j * panel_bytes : panels[j];
+        }
         mm(&(ech_mm_args){
             .w = panels,
+            .next = after != NULL ? next : NULL,
             .n_panels = t.n_panels,
             .n_parts = 1,
             .k_part = p->weight->cols,
@@ -208,6 +245,16 @@ static void multiply(const ech_forward *const f, const product *const p, ech_cor
     }
 }
 
+/* The weights of the first product after an operation, or NULL. */
+static const ech_op_weight *weights_after(const ech_forward *const f, const ech_op_matmul *const op)
+{
+    for (const ech_op *o = f->ops; o < f->ops + f->h->n_ops; o++) {
+        if (o->kind == ECH_OP_MATMUL && &o->matmul > op) return &o->matmul.weight;
+        if (o->kind == ECH_OP_HEAD && &o->head.weight > &op->weight) return &o->head.weight;
+    }
+    return NULL;
+}
+
 void ech_forward_matmul(const ech_forward *const f, const ech_op_matmul *const op,
                         ech_core *const core)
 {
@@ -219,6 +266,7 @@ void ech_forward_matmul(const ech_forward *const f, const ech_op_matmul *const o
                  .bias = ech_forward_vector(f, op->bias),
                  .epilogue = (ech_epilogue)op->epilogue,
                  .in = &op->in,
+                 .after = weights_after(f, op),
                  .n_rows = f->n_rows,
                  .out = ech_forward_row(f, &op->out, 0),
                  .out_stride = op->out.stride,

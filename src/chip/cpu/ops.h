@@ -45,8 +45,8 @@ typedef struct ech_mm_args {
     const void *const *w; // [n_parts, n_panels] panels, each [k][16] of the kernel's pack type
     /*
      * [n_parts, n_panels] what will be read after this call, each as long as a panel of the part,
-     * or NULL. A hint: while it reads w[i], a kernel for few rows fetches next[i] into the cache.
-     * Any address will do.
+     * or NULL. A hint: while it reads w[i], a kernel may fetch next[i], or what is as far from
+     * w[i] as next[0] is from w[0], into the cache. Any address will do.
      */
     const void *const *next;
     uint32_t n_panels; // 1 … ECH_MM_MAX_PANELS

@@ -5,12 +5,15 @@
  * offset back, and can't overflow or saturate: 32 * 255 * 127 < 2^21. The f32 part is that of
  * ref/quant_ref.c, so the bits are equal.
  *
- * 12 integer and 12 float accumulators of the 32 registers.
+ * 12 integer and 12 float accumulators of the 32 registers. One or two rows read one panel after
+ * the other, a single stream, which memory delivers half as fast again as four at once; the chains
+ * of a panel's blocks are independent but for one FMA each, so one panel is enough to fill the
+ * pipes.
  */
 #include <immintrin.h>
 
 #define TILE_MAX_ROWS  6
-#define TILE_PANELS(n) ((n) <= 3 ? 4 : 2)
+#define TILE_PANELS(n) ((n) <= STREAM_ROWS ? 1 : (n) == 3 ? 4 : 2)
 #define TILE_CASES(tile)                                                                           \
     CASE(1, tile);                                                                                 \
     CASE(2, tile);                                                                                 \
@@ -147,6 +150,7 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     __m512 acc[MAX_P][MAX_R];
     const char *unit[MAX_P];
     act_rows x;
+    const ptrdiff_t ahead = bytes_ahead(a, p, n_rows);
     const uint32_t n_blocks = ech_quant_blocks(a->k_last);
     x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
     x.c = x.s + (size_t)n_blocks * 4;
@@ -157,6 +161,9 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
         UNROLL for (uint32_t j = 0; j < n_rows; j++) acc[i][j] = _mm512_setzero_ps();
     }
     for (uint32_t b = 0; b < n_blocks; b += 2) {
+        if (ahead != 0)
+            UNROLL for (uint32_t i = 0; i < n_panels; i++)
+                fetch_unit(unit[i] + ahead, ech_quant_unit_bytes(type));
         one_block(type, unit, &x, b, n_panels, n_rows, acc);
         one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
         UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);

@@ -16,7 +16,7 @@
 #include <immintrin.h>
 
 #define TILE_MAX_ROWS  4
-#define TILE_PANELS(n) ((n) == 1 ? 2 : 1)
+#define TILE_PANELS(n) 1
 #define TILE_CASES(tile)                                                                           \
     CASE(1, tile);                                                                                 \
     CASE(2, tile);                                                                                 \
@@ -27,7 +27,7 @@
 #include "src/chip/cpu/x86/mm_tile.h"
 #include "src/chip/quant.h"
 
-#define MAX_P 4 /* halves: two to a panel */
+#define MAX_P 2 /* halves of a panel */
 #define MAX_R 4
 
 typedef struct act_rows {
@@ -163,6 +163,7 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     __m256 acc[MAX_P][MAX_R];
     const char *unit[MAX_P];
     act_rows x;
+    const ptrdiff_t ahead = bytes_ahead(a, p, n_rows);
     const uint32_t n_blocks = ech_quant_blocks(a->k_last);
     x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
     x.c = x.s + (size_t)n_blocks * 4;
@@ -171,6 +172,9 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         acc[i][j] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b += 2) {
+        if (ahead != 0)
+            UNROLL for (uint32_t i = 0; i < n_panels; i++)
+                fetch_unit(unit[i] + ahead, ech_quant_unit_bytes(type));
         one_block(type, unit, &x, b, n_panels, n_rows, acc);
         one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
         UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);

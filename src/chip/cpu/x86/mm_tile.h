@@ -24,7 +24,7 @@
 #include "src/chip/cpu/ops.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define UNROLL        _Pragma("GCC unroll 16")
+#define UNROLL        _Pragma("GCC unroll 17")
 
 typedef void tile_fn(const ech_mm_args *a, uint32_t p, uint32_t r, uint32_t n_panels,
                      uint32_t n_rows);
@@ -67,6 +67,27 @@ typedef struct panels {
 ALWAYS_INLINE bool fetches(const uint32_t n_rows)
 {
     return n_rows <= 4;
+}
+
+/* So few rows only stream their weights. */
+#define STREAM_ROWS 2
+
+/*
+ * Kernels of quantised weights: how far ahead of what they read they fetch into L2, in bytes. A
+ * stream a little: the prefetchers follow a single stream well, but stop at 4 KiB. More rows the
+ * panels of the next call, since a stream that is read in bursts isn't followed.
+ */
+ALWAYS_INLINE ptrdiff_t bytes_ahead(const ech_mm_args *const a, const uint32_t p,
+                                    const uint32_t n_rows)
+{
+    if (n_rows <= STREAM_ROWS) return 1024;
+    return a->next != NULL ? (const char *)a->next[p] - (const char *)a->w[p] : 0;
+}
+
+/* A constant number of bytes, a unit of quantised weights. */
+ALWAYS_INLINE void fetch_unit(const char *const at, const uint32_t n)
+{
+    UNROLL for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
 /* The panels of one part; returns its number of columns. */
