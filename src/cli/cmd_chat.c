@@ -50,7 +50,7 @@ static const ech_option OPTIONS[] = {
 /* A conversation and what is said with each request. */
 typedef struct chat {
     ech_url url;
-    char key[64];
+    char key[256];
     json_t *messages; /* [{role, content}, …], the system prompt not among them */
     json_t *settings; /* {"temperature": …} */
     char *system;     /* "" for none */
@@ -75,7 +75,8 @@ static void on_interrupt(const int sig)
 
 static void print_delta(chat *const c, const json_t *const delta)
 {
-    const char *const reasoning = json_string_value(json_object_get(delta, "reasoning_content"));
+    const char *reasoning = json_string_value(json_object_get(delta, "reasoning_content"));
+    if (reasoning == NULL) reasoning = json_string_value(json_object_get(delta, "reasoning"));
     const char *const content = json_string_value(json_object_get(delta, "content"));
     if ((reasoning != NULL && reasoning[0] != '\0') || (content != NULL && content[0] != '\0')) {
         c->last_ns = ech_now_ns();
@@ -196,16 +197,21 @@ static void cmd_help(chat *const c, const char *const arg)
         "Ctrl-C         stops the answer\n");
 }
 
+static void set_system(chat *const c, const char *const text)
+{
+    char *const copy = strdup(text);
+    if (copy == NULL) return;
+    free(c->system);
+    c->system = copy;
+}
+
 static void cmd_system(chat *const c, const char *const arg)
 {
     if (arg[0] == '\0') {
         (void)printf("%s\n", c->system);
-        return;
+    } else {
+        set_system(c, arg);
     }
-    char *const copy = strdup(arg);
-    if (copy == NULL) return;
-    free(c->system);
-    c->system = copy;
 }
 
 static void cmd_set(chat *const c, const char *const arg)
@@ -267,8 +273,9 @@ static void cmd_load(chat *const c, const char *const arg)
     }
     (void)json_array_clear(c->messages);
     (void)json_array_extend(c->messages, (json_t *)messages);
+    (void)json_object_update(c->settings, json_object_get(all, "settings"));
     const char *const text = json_string_value(json_object_get(all, "system"));
-    if (text != NULL) cmd_system(c, text);
+    if (text != NULL) set_system(c, text);
     json_decref(all);
     (void)printf("(%zu messages)\n", json_array_size(c->messages));
 }
@@ -321,7 +328,12 @@ static char *read_input(const char *const prompt)
 {
 #ifdef ECH_HAVE_LIBEDIT
     if (isatty(STDIN_FILENO) == 1) {
-        char *const line = readline(prompt);
+        char *line;
+        do { /* Ctrl-C gives the line up, not the program */
+            stop_answer = 0;
+            line = readline(prompt);
+            if (line == NULL && stop_answer != 0) (void)putchar('\n');
+        } while (line == NULL && stop_answer != 0);
         if (line != NULL && line[0] != '\0') (void)add_history(line);
         return line;
     }
@@ -415,8 +427,10 @@ static void take_settings(chat *const c)
         (void)json_object_set_new(c->settings, "max_tokens", json_integer(max_tokens));
     if (model_name != NULL)
         (void)json_object_set_new(c->settings, "model", json_string(model_name));
-    (void)json_object_set_new(c->settings, "chat_template_kwargs",
-                              json_pack("{s:b}", "enable_thinking", (int)think));
+    /* Another server may not know the field: it is sent where it says something. */
+    if (think || url_text == NULL)
+        (void)json_object_set_new(c->settings, "chat_template_kwargs",
+                                  json_pack("{s:b}", "enable_thinking", (int)think));
 }
 
 static int run(const int argc, char **const argv)
@@ -426,11 +440,15 @@ static int run(const int argc, char **const argv)
                .settings = json_object(),
                .system = strdup(system_text != NULL ? system_text : "") };
     ech_server *server = NULL;
+    char *served = NULL;
     ech_error err;
     ech_status rc = ECH_OK;
     if (url_text != NULL) {
         rc = ech_url_parse(url_text, &c.url, &err);
         (void)snprintf(c.key, sizeof c.key, "%s", api_key != NULL ? api_key : "");
+        /* Most servers want a model by name: the first that they list. */
+        if (rc == ECH_OK && model_name == NULL)
+            model_name = served = ech_http_first_model(&c.url, api_key);
     } else {
         rc = open_server(&c, &server, &err);
     }
@@ -445,6 +463,7 @@ static int run(const int argc, char **const argv)
     json_decref(c.messages);
     json_decref(c.settings);
     free(c.system);
+    free(served);
     ech_buf_fini(&c.text);
     return rc == ECH_OK ? ECH_EXIT_OK : ech_report(&err);
 }

@@ -6,6 +6,7 @@
 #include "src/cli/http_client.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -293,4 +294,23 @@ ech_status ech_http_run(ech_http_call *const call, ech_error *const err)
     ech_buf_fini(&c.event);
     ech_buf_fini(&c.line);
     return rc;
+}
+
+char *ech_http_first_model(const ech_url *const url, const char *const api_key)
+{
+    ech_http_call call = {
+        .url = url, .method = "GET", .path = "/models", .api_key = api_key, .timeout_ms = 10000
+    };
+    ech_error err;
+    char *name = NULL;
+    if (ech_http_run(&call, &err) == ECH_OK && call.status == 200 && call.reply.len > 0) {
+        json_error_t why;
+        json_t *const all = json_loadb(call.reply.data, call.reply.len, 0, &why);
+        const json_t *const first = json_array_get(json_object_get(all, "data"), 0);
+        const char *const id = json_string_value(json_object_get(first, "id"));
+        if (id != NULL) name = strdup(id);
+        json_decref(all);
+    }
+    ech_buf_fini(&call.reply);
+    return name;
 }

@@ -41,4 +41,7 @@ typedef struct ech_http_call {
  */
 ech_status ech_http_run(ech_http_call *call, ech_error *err);
 
+/* The first id that GET /models lists, malloc'ed; NULL when the server lists none. */
+char *ech_http_first_model(const ech_url *url, const char *api_key);
+
 #endif
