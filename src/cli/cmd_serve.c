@@ -280,6 +280,10 @@ static int run(const int argc, char **const argv)
     ech_server *server;
     ech_error err;
     if (ech_server_open(&server, &so, &err) != ECH_OK) return ech_report(&err);
+    if (next_port && port != 0 && ech_server_port(server) != port) {
+        (void)fprintf(stderr, "echelon: port %lld is taken, this is the next free one:\n",
+                      (long long)port);
+    }
     if (ech_server_port(server) != 0) {
         (void)printf("http%s://%s:%d\n", tls_cert != NULL ? "s" : "", so.host,
                      ech_server_port(server));
