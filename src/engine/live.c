@@ -472,11 +472,13 @@ static void check_reader(const ech_engine *e, const ech_plan_item *it)
 {
     ech_request *const r = ((ech_answer *)it->seq)->request;
     if (ech_load_relaxed(&r->unread_bytes) < e->options.event_bytes) return;
-    ech_store_release(&r->is_behind, 1);
+    ech_store_relaxed(&r->is_behind, 1);
+    ech_fence(); /* with the one in ech_request_next */
     for (uint32_t i = 0; i < r->n_answers; i++)
         r->answers[i].seq.is_paused = true;
     /* It may have read the last byte before the flag was set, and rung for nothing. */
-    if (ech_load_relaxed(&r->unread_bytes) == 0) ech_inbox_ring(r->inbox);
+    if (ech_load_relaxed(&r->unread_bytes) > 0 || ech_exchange(&r->is_behind, 0) == 0) return;
+    ech_inbox_ring(r->inbox);
 }
 
 /* Ids that the constraint leaves no choice about go into the next step as if they were a prompt. */
@@ -519,8 +521,8 @@ static void look_at(ech_engine *e, ech_request *r, int64_t now, bool rung)
         finish_all(e, r, ECH_FINISH_CANCELLED, NULL);
     } else if (r->deadline_ns > 0 && now >= r->deadline_ns) {
         finish_all(e, r, ECH_FINISH_ERROR, &late);
-    } else if (rung && r->answers[0].seq.is_paused && ech_load_relaxed(&r->unread_bytes) == 0) {
-        ech_store_relaxed(&r->is_behind, 0);
+    } else if (rung && r->answers[0].seq.is_paused && ech_load_relaxed(&r->is_behind) == 0) {
+        /* It had read everything when it rang; a step in flight may have brought more since. */
         for (uint32_t i = 0; i < r->n_answers; i++)
             r->answers[i].seq.is_paused = false;
     }

@@ -144,7 +144,9 @@ ech_status ech_request_next(ech_request *r, int timeout_ms, ech_event *ret_event
     const size_t unread = ech_event_queue_unread(&r->events);
     ech_store_relaxed(&r->unread_bytes, unread);
     /* The engine's thread sets it when it takes the request out of the batch, and looks again
-     * after that, so that one of the two sees that the reader has caught up. */
+     * after that, so that one of the two sees that the reader has caught up. Whoever clears it
+     * rings: the request is put back because it is clear. */
+    ech_fence(); /* with the one in live.c */
     const bool rings = unread == 0 && ech_exchange(&r->is_behind, 0) != 0;
     (void)pthread_mutex_unlock(&r->lock);
     if (rings) ech_inbox_ring(r->inbox);
