@@ -153,6 +153,18 @@ typedef enum ech_encode_flags {
 ECH_API ech_status ech_tokenizer_encode(const ech_tokenizer *tok, const char *text, size_t len,
                                         unsigned flags, ech_ids *ids, ech_error *err);
 
+/*
+ * Encodes texts[0..n_texts) on up to n_threads threads (0: one for each core that the process may
+ * use), which end with the call. The ids of text i are appended to ids[i], and are those of
+ * ech_tokenizer_encode(), whatever the number of threads.
+ *
+ * A text that fails leaves its list as it was, the others are encoded all the same; the error is
+ * that of the first one, and names its index.
+ */
+ECH_API ech_status ech_tokenizer_encode_batch(const ech_tokenizer *tok, const ech_piece *texts,
+                                              size_t n_texts, unsigned flags, uint32_t n_threads,
+                                              ech_ids *ids, ech_error *err);
+
 /** Who wrote a piece of text. */
 typedef enum ech_origin {
     ECH_ORIGIN_TEMPLATE = 0, /* the chat template, or anybody who may write control tokens */

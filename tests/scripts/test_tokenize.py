@@ -50,6 +50,14 @@ with subprocess.Popen([ECHELON, "tokenize", "--jsonl"], stdin=subprocess.PIPE, s
     p.stdin.close()
     assert p.wait() == 0
 
+# Batches on several cores: the order and the ids of one.
+many = "".join(json.dumps(TEXT * (i % 40) + f" line {i}") + "\n" for i in range(5000))
+one = good("--jsonl", "--threads", "1", stdin=many)
+assert one.count("\n") == 5000 and one == good("--jsonl", "--threads", "4", stdin=many) == good("--jsonl", stdin=many[:-1])
+assert good("--decode", "--threads", "1", stdin=one) == good("--decode", "--threads", "3", stdin=one)
+broken = run("--jsonl", "--threads", "4", stdin=many + "7\n" + many)
+assert broken.returncode == 1 and broken.stdout == one and "line 5001" in broken.stderr, broken.stderr
+
 bad(2, "one", "two")
 bad(2, "--jsonl", "text")
 bad(2, "--nonsense")

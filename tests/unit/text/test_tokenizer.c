@@ -349,6 +349,46 @@ static void threads_share_a_tokenizer(void **state)
 
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}"
 
+/* The ids of each text alone, whatever the threads; the first bad text is named, others are done.
+ */
+static void a_batch_is_its_texts_one_by_one(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    ech_tokenizer *tok = open_bpe("false");
+    static char text[4000];
+    ech_piece texts[N];
+    ech_error err = { 0 };
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "abc ba cab"[i * i % 10];
+    for (size_t i = 0; i < N; i++)
+        texts[i] = (ech_piece){ text + i, i * 12 % 3600 };
+    for (uint32_t threads = 0; threads < 5; threads++) {
+        ech_ids ids[N] = { 0 };
+        assert_int_equal(ech_tokenizer_encode_batch(tok, texts, N, 0, threads, ids, &err), ECH_OK);
+        for (size_t i = 0; i < N; i++) {
+            ech_ids one = { 0 };
+            assert_int_equal(ech_tokenizer_encode(tok, texts[i].ptr, texts[i].len, 0, &one, &err),
+                             ECH_OK);
+            assert_int_equal(one.n, ids[i].n);
+            if (one.n > 0) assert_memory_equal(one.data, ids[i].data, one.n * sizeof *one.data);
+            ech_ids_fini(&one);
+            ech_ids_fini(&ids[i]);
+        }
+    }
+    texts[7] = (ech_piece){ "a\xff", 2 };
+    texts[200] = (ech_piece){ "\xff", 1 };
+    ech_ids ids[N] = { 0 };
+    assert_int_equal(ech_tokenizer_encode_batch(tok, texts, N, 0, 4, ids, &err), ECH_EFORMAT);
+    assert_non_null(strstr(err.text, "text 7 of the batch"));
+    assert_int_equal(ids[7].n, 0);
+    assert_true(ids[199].n > 0 && ids[201].n > 0);
+    for (size_t i = 0; i < N; i++)
+        ech_ids_fini(&ids[i]);
+    assert_int_equal(ech_tokenizer_encode_batch(tok, NULL, 0, 0, 0, NULL, &err), ECH_OK);
+    ech_tokenizer_close(&tok);
+}
+
 static void malformed_files_are_refused(void **state)
 {
     (void)state;
@@ -472,6 +512,7 @@ int main(void)
         cmocka_unit_test(ids_outside_the_vocabulary_give_nothing),
         cmocka_unit_test(hostile_texts_take_no_longer),
         cmocka_unit_test(threads_share_a_tokenizer),
+        cmocka_unit_test(a_batch_is_its_texts_one_by_one),
         cmocka_unit_test(malformed_files_are_refused),
         cmocka_unit_test(deep_and_large_files_are_refused),
         cmocka_unit_test(a_folder_without_a_tokenizer_is_named),
