@@ -18,12 +18,15 @@
 #include "echelon/server.h"
 #include "src/base/clock.h"
 #include "src/cli/commands.h"
+#include "src/cli/generate_ask.h"
 #include "src/cli/http_client.h"
 
 static const char *model_dir, *url_text, *api_key, *system_text, *model_name, *trace;
 static int64_t threads, max_tokens, seed = -1;
 static double temperature = -1, top_p = -1;
 static bool think;
+static ech_ask_flags asked = { .reasoning_budget = -1 };
+static int64_t reasoning_budget = -1;
 
 static const ech_option OPTIONS[] = {
     { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
@@ -42,6 +45,18 @@ static const ech_option OPTIONS[] = {
     { "max-tokens", 0, ECH_OPT_INT, &max_tokens, "N", "most tokens of an answer", 1, 1 << 24,
       NULL },
     { "think", 0, ECH_OPT_FLAG, &think, NULL, "let the model think first", 0, 0, NULL },
+    { "reasoning-budget", 0, ECH_OPT_INT, &reasoning_budget, "N", "most tokens of reasoning", 0,
+      1 << 30, NULL },
+    { "schema", 0, ECH_OPT_STRING, &asked.schema, "FILE",
+      "answers are JSON of this schema; a file, or the schema itself", 0, 0, NULL },
+    { "json-object", 0, ECH_OPT_FLAG, &asked.json_object, NULL, "answers are JSON objects", 0, 0,
+      NULL },
+    { "regex", 0, ECH_OPT_STRING, &asked.regex, "REGEX", "answers match it as a whole", 0, 0,
+      NULL },
+    { "choice", 0, ECH_OPT_STRINGS, &asked.choices, "TEXT",
+      "answers are this or another choice; may repeat", 0, 0, NULL },
+    { "grammar", 0, ECH_OPT_STRING, &asked.grammar, "FILE", "answers follow this GBNF grammar", 0,
+      0, NULL },
     { "trace", 0, ECH_OPT_STRING, &trace, "FILE", "write a Chrome trace at the end", 0, 0, NULL },
     { "threads", 't', ECH_OPT_INT, &threads, "N", "cores; default: all that are there", 1, 4096,
       NULL },
@@ -433,6 +448,23 @@ static void take_settings(chat *const c)
                                   json_pack("{s:b}", "enable_thinking", (int)think));
 }
 
+/* What answers must be, as fields of every request. */
+static ech_status take_asked(chat *const c, ech_error *const err)
+{
+    ech_ask ask = { 0 };
+    json_error_t why;
+    const ech_status rc = ech_ask_read(&ask, &asked, err);
+    json_t *const fields =
+        rc == ECH_OK ? json_loadb(ask.request.data, ask.request.len, 0, &why) : NULL;
+    (void)json_object_update(c->settings, fields);
+    json_decref(fields);
+    ech_ask_fini(&ask);
+    free(asked.choices.items);
+    if (reasoning_budget >= 0)
+        (void)json_object_set_new(c->settings, "thinking_budget", json_integer(reasoning_budget));
+    return rc;
+}
+
 static int run(const int argc, char **const argv)
 {
     if (argc > 0) return ech_usage_error("chat takes no '%s'", argv[0]);
@@ -442,8 +474,10 @@ static int run(const int argc, char **const argv)
     ech_server *server = NULL;
     char *served = NULL;
     ech_error err;
-    ech_status rc = ECH_OK;
-    if (url_text != NULL) {
+    ech_status rc = take_asked(&c, &err);
+    if (rc != ECH_OK) {
+        /* Said below. */
+    } else if (url_text != NULL) {
         rc = ech_url_parse(url_text, &c.url, &err);
         (void)snprintf(c.key, sizeof c.key, "%s", api_key != NULL ? api_key : "");
         /* Most servers want a model by name: the first that they list. */

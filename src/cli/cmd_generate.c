@@ -18,6 +18,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/commands.h"
+#include "src/cli/generate_ask.h"
 #include "src/cli/generate_print.h"
 #include "src/cli/last_run.h"
 
@@ -47,6 +48,7 @@ static const char *model_dir, *platform, *trace_path;
 static int64_t max_seq_len, max_new_tokens = 256, top_k, logprobs = -1, prefill_chunk, threads;
 static double temperature, top_p = 1, min_p;
 static ech_strings stop;
+static ech_ask_flags asked = { .reasoning_budget = -1 };
 
 static given_prompt *add_prompt(void)
 {
@@ -212,6 +214,39 @@ static const ech_option OPTIONS[] = {
       0, NULL },
     { "ignore-eos", 0, ECH_OPT_FLAG, &ignore_eos, NULL, "goes on after an end-of-sequence token", 0,
       0, NULL },
+    { "schema", 0, ECH_OPT_STRING, &asked.schema, "FILE",
+      "the answer is JSON of this schema; a file, or the schema itself", 0, 0, NULL },
+    { "json-object", 0, ECH_OPT_FLAG, &asked.json_object, NULL, "the answer is a JSON object", 0, 0,
+      NULL },
+    { "regex", 0, ECH_OPT_STRING, &asked.regex, "REGEX", "the answer matches it as a whole", 0, 0,
+      NULL },
+    { "choice", 0, ECH_OPT_STRINGS, &asked.choices, "TEXT",
+      "the answer is this or another choice; may repeat", 0, 0, NULL },
+    { "grammar", 0, ECH_OPT_STRING, &asked.grammar, "FILE", "the answer follows this GBNF grammar",
+      0, 0, NULL },
+    { "chat", 0, ECH_OPT_STRING, &asked.chat, "FILE",
+      "answer a conversation: JSON, a list of messages or an object with it; - is standard input",
+      0, 0, NULL },
+    { "tools", 0, ECH_OPT_STRING, &asked.tools, "FILE", "with --chat: functions, a JSON list", 0, 0,
+      NULL },
+    { "tool-choice", 0, ECH_OPT_STRING, &asked.tool_choice, "CHOICE",
+      "with --chat: none, auto, required, or a tool's name", 0, 0, NULL },
+    { "enable-thinking", 0, ECH_OPT_FLAG, &asked.enable_thinking, NULL,
+      "with --chat: the template lets the model reason", 0, 0, NULL },
+    { "no-thinking", 0, ECH_OPT_FLAG, &asked.no_thinking, NULL,
+      "with --chat: the template ends reasoning at once", 0, 0, NULL },
+    { "reasoning-budget", 0, ECH_OPT_INT, &asked.reasoning_budget, "N",
+      "with --chat: most tokens of reasoning", 0, 1 << 30, NULL },
+    { "reasoning-effort", 0, ECH_OPT_STRING, &asked.reasoning_effort, "LEVEL",
+      "with --chat: given to the template", 0, 0, NULL },
+    { "chat-template", 0, ECH_OPT_STRING, &asked.template_path, "FILE",
+      "with --chat: instead of the model's own template", 0, 0, NULL },
+    { "chat-template-kwargs", 0, ECH_OPT_STRING, &asked.template_kwargs, "JSON",
+      "with --chat: more variables for the template", 0, 0, NULL },
+    { "reasoning-parser", 0, ECH_OPT_STRING, &asked.reasoning_parser, "NAME",
+      "instead of what the template shows: think, mistral, harmony, none", 0, 0, NULL },
+    { "tool-call-parser", 0, ECH_OPT_STRING, &asked.tool_call_parser, "NAME",
+      "the same: hermes, qwen3_coder, llama3_json, mistral, deepseek, harmony, none", 0, 0, NULL },
     { "platform", 0, ECH_OPT_STRING, &platform, "NAME", "cpu (default) or sim", 0, 0, NULL },
     { "device", 0, ECH_OPT_CALL, NULL, "IDS", "devices to run on; default 0", 0, 0, take_devices },
     { "threads", 'j', ECH_OPT_INT, &threads, "N", "cores of a chip; default: all physical cores", 1,
@@ -277,10 +312,13 @@ static void show_progress(const char *what, uint64_t done, uint64_t total)
 typedef struct session {
     ech_engine *engine;
     ech_request *request;
-    ech_printed *answers; // [n_given]
+    ech_ask ask;
+    ech_printed *answers; // [n_answers]
+    size_t n_answers;     // n_given, or 1 of a chat
     size_t n_printed;     // whole answers, in order
     bool streams;         // text goes out as it comes
     bool stream_began;
+    ech_channel streamed; // what the last streamed text was
     bool cancelled;
     int64_t began_ns, load_ns;
     ech_status worst;
@@ -338,7 +376,7 @@ static ech_status open_engine(session *s, ech_error *err)
 
 static ech_status submit(session *s, ech_error *err)
 {
-    ech_prompt *const prompts = calloc(n_given, sizeof *prompts);
+    ech_prompt *const prompts = calloc(n_given + 1, sizeof *prompts);
     if (prompts == NULL) return ech_fail(err, ECH_ENOMEM, "submitting: out of memory");
     for (size_t i = 0; i < n_given; i++)
         prompts[i] = (ech_prompt){ .ids = given[i].ids,
@@ -361,23 +399,30 @@ static ech_status submit(session *s, ech_error *err)
     o.n_stop = stop.count;
     o.ignore_eos = ignore_eos;
     o.logprobs = (int32_t)logprobs;
-    const ech_status rc = ech_engine_submit(s->engine, &o, &s->request, err);
+    ech_status rc = ech_ask_apply(&s->ask, &asked, s->engine, &o, err);
+    if (rc == ECH_OK) rc = ech_engine_submit(s->engine, &o, &s->request, err);
     free(prompts);
     return rc;
 }
 
+/* Reasoning and text as they come, each behind its name; calls are printed when they are whole. */
 static void stream_text(session *s, const ech_event *ev)
 {
-    if (!s->streams) return;
-    if (!s->stream_began) (void)fputs("text: ", stdout);
+    const bool is_text = ev->channel == ECH_CHANNEL_CONTENT;
+    if (!s->streams || (!is_text && ev->channel != ECH_CHANNEL_REASONING)) return;
+    if (!s->stream_began || s->streamed != ev->channel) {
+        if (s->stream_began) (void)fputc('\n', stdout);
+        (void)fputs(is_text ? "text: " : "reasoning: ", stdout);
+    }
     s->stream_began = true;
+    s->streamed = ev->channel;
     (void)fwrite(ev->text, 1, ev->text_len, stdout);
     (void)fflush(stdout);
 }
 
 static void print_finished(session *s)
 {
-    for (; s->n_printed < n_given && s->answers[s->n_printed].is_done; s->n_printed++) {
+    for (; s->n_printed < s->n_answers && s->answers[s->n_printed].is_done; s->n_printed++) {
         const ech_printed *const p = &s->answers[s->n_printed];
         if (as_json)
             (void)ech_printed_write_json(p, stdout, logprobs >= 0, s->load_ns);
@@ -394,12 +439,17 @@ static ech_status take_event(session *s, const ech_event *ev, ech_error *err)
     if (ev->kind == ECH_EVENT_DONE) return ECH_OK;
     if (ech_printed_take(&s->answers[ev->choice], ev, ech_engine_tokenizer(s->engine)) != ECH_OK)
         return ech_fail(err, ECH_ENOMEM, "collecting the answers: out of memory");
-    if (ev->kind == ECH_EVENT_PROGRESS && n_given == 1)
+    if (ev->kind == ECH_EVENT_PROGRESS && s->n_answers == 1)
         show_progress("prompt", ev->progress_done, ev->usage.prompt_tokens);
     if (ev->kind == ECH_EVENT_TOKEN && s->answers[ev->choice].text.len == 0)
         show_progress(NULL, 0, 0);
     if (ev->kind == ECH_EVENT_TEXT) stream_text(s, ev);
-    if (ev->kind == ECH_EVENT_FINISH) print_finished(s);
+    if (ev->kind == ECH_EVENT_FINISH) {
+        /* As OpenAI has it: a call that was asked for by name ends with stop. */
+        if (s->ask.guide != NULL && ech_guide_tool_mode(s->ask.guide) == ECH_TOOL_MODE_NAMED)
+            s->answers[ev->choice].n_calls = 0;
+        print_finished(s);
+    }
     return ECH_OK;
 }
 
@@ -422,10 +472,14 @@ static ech_status read_events(session *s, ech_error *err)
 static ech_status generate(session *s, ech_error *err)
 {
     s->began_ns = ech_now_ns();
-    if (n_given == 0) ECH_TRY(read_stdin(err));
-    s->answers = calloc(n_given, sizeof *s->answers);
+    if (asked.chat != NULL && n_given > 0)
+        return ech_fail(err, ECH_EINVAL, "--chat and --prompt don't go together");
+    ECH_TRY(ech_ask_read(&s->ask, &asked, err));
+    if (n_given == 0 && asked.chat == NULL) ECH_TRY(read_stdin(err));
+    s->n_answers = asked.chat != NULL ? 1 : n_given;
+    s->answers = calloc(s->n_answers, sizeof *s->answers);
     if (s->answers == NULL) return ech_fail(err, ECH_ENOMEM, "generating: out of memory");
-    s->streams = n_given == 1 && !as_json && isatty(STDOUT_FILENO);
+    s->streams = s->n_answers == 1 && !as_json && isatty(STDOUT_FILENO);
     ECH_TRY(open_engine(s, err));
     ECH_TRY(submit(s, err));
     ECH_TRY(read_events(s, err));
@@ -437,14 +491,17 @@ static void end_session(session *s)
     ech_request_close(&s->request);
     if (s->engine != NULL) ech_last_run_keep("generate", s->engine);
     ech_engine_close(&s->engine);
+    ech_ask_fini(&s->ask);
+    for (size_t i = 0; s->answers != NULL && i < s->n_answers; i++)
+        ech_printed_fini(&s->answers[i]);
     for (size_t i = 0; i < n_given; i++) {
-        if (s->answers != NULL) ech_printed_fini(&s->answers[i]);
         free(given[i].text);
         free(given[i].ids);
     }
     free(s->answers);
     free(given);
     free(stop.items);
+    free(asked.choices.items);
 }
 
 static int run(int argc, char **argv)
@@ -472,7 +529,9 @@ const ech_command ech_cmd_generate = {
     "echelon generate --prompt 'Once upon a time' --max-new-tokens 40\n"
     "echelon generate --model-dir DIR --prompt 'Huawei is' --platform cpu --max-seq-len 512 "
     "--max-new-tokens 5\n"
-    "echelon generate --prompt-file a.txt --prompt-file b.txt --temperature 0.8 --seed 7 --json",
+    "echelon generate --prompt-file a.txt --prompt-file b.txt --temperature 0.8 --seed 7 --json\n"
+    "echelon generate --prompt 'A cat as JSON:' --schema cat.schema.json\n"
+    "echelon generate --chat messages.json --tools tools.json --tool-choice required",
     OPTIONS,
     sizeof OPTIONS / sizeof OPTIONS[0],
     run,

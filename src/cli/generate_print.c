@@ -11,6 +11,10 @@
 void ech_printed_fini(ech_printed *p)
 {
     ech_buf_fini(&p->text);
+    ech_buf_fini(&p->reasoning);
+    ech_buf_fini(&p->calls);
+    ech_buf_fini(&p->calls_json);
+    ech_buf_fini(&p->args);
     ech_buf_fini(&p->ids);
     ech_buf_fini(&p->logprobs);
 }
@@ -77,6 +81,37 @@ static ech_status put_logprobs(ech_buf *b, const ech_tokenizer *t, const ech_eve
 
 /* ---- collecting ---- */
 
+static ech_status take_text(ech_printed *p, const ech_event *ev)
+{
+    switch (ev->channel) {
+    case ECH_CHANNEL_CONTENT:
+        return ech_buf_append(&p->text, ev->text, ev->text_len);
+    case ECH_CHANNEL_REASONING:
+        return ech_buf_append(&p->reasoning, ev->text, ev->text_len);
+    case ECH_CHANNEL_TOOL_NAME:
+        ech_buf_clear(&p->args);
+        if (p->calls_json.len > 0) ECH_TRY(ech_buf_puts(&p->calls_json, ", "));
+        ECH_TRY(ech_buf_puts(&p->calls_json, "{\"name\": "));
+        ECH_TRY(put_string(&p->calls_json, ev->text, ev->text_len));
+        return ech_buf_printf(&p->calls, "tool_call: %.*s ", (int)ev->text_len, ev->text);
+    case ECH_CHANNEL_TOOL_ARGS:
+        return ech_buf_append(&p->args, ev->text, ev->text_len);
+    }
+    return ECH_OK;
+}
+
+/* A call that was cut short is printed too, and said to be incomplete. */
+static ech_status end_call(ech_printed *p, const ech_event *ev)
+{
+    const char *const state = ev->call_complete ? "" : " (incomplete)";
+    const char *const flag = ev->call_complete ? "true" : "false";
+    const char *const args = p->args.len > 0 ? p->args.data : "{}";
+    ECH_TRY(ech_buf_printf(&p->calls, "%s%s\n", args, state));
+    ECH_TRY(ech_buf_puts(&p->calls_json, ", \"arguments\": "));
+    ECH_TRY(put_string(&p->calls_json, args, strlen(args)));
+    return ech_buf_printf(&p->calls_json, ", \"complete\": %s}", flag);
+}
+
 ech_status ech_printed_take(ech_printed *p, const ech_event *ev, const ech_tokenizer *tokenizer)
 {
     switch (ev->kind) {
@@ -84,7 +119,9 @@ ech_status ech_printed_take(ech_printed *p, const ech_event *ev, const ech_token
         p->seed = ev->seed;
         return ECH_OK;
     case ECH_EVENT_TEXT:
-        return ech_buf_append(&p->text, ev->text, ev->text_len);
+        return take_text(p, ev);
+    case ECH_EVENT_TOOL_END:
+        return end_call(p, ev);
     case ECH_EVENT_TOKEN:
         ECH_TRY(ech_buf_printf(&p->ids, "%s%d", p->ids.len > 0 ? ", " : "", ev->id));
         return ev->has_logprob ? put_logprobs(&p->logprobs, tokenizer, ev) : ECH_OK;
@@ -92,12 +129,12 @@ ech_status ech_printed_take(ech_printed *p, const ech_event *ev, const ech_token
         p->finish = ev->finish;
         p->usage = ev->usage;
         p->error = ev->error;
+        p->n_calls = ev->n_calls;
         p->is_done = true;
         return ECH_OK;
     case ECH_EVENT_QUEUED:
     case ECH_EVENT_PROGRESS:
     case ECH_EVENT_PROMPT_TOKEN:
-    case ECH_EVENT_TOOL_END:
     case ECH_EVENT_EMBEDDING:
     case ECH_EVENT_DONE:
         break;
@@ -112,14 +149,21 @@ static const char *data_of(const ech_buf *b)
     return b->data != NULL ? b->data : "";
 }
 
+static const char *finish_of(const ech_printed *p)
+{
+    const bool has_calls = p->finish == ECH_FINISH_STOP && p->n_calls > 0;
+    return has_calls ? "tool_calls" : ech_finish_name(p->finish);
+}
+
 void ech_printed_write_lines(const ech_printed *p, FILE *out, bool text_is_out)
 {
     if (!text_is_out) {
+        if (p->reasoning.len > 0) (void)fprintf(out, "reasoning: %s\n", p->reasoning.data);
         (void)fputs("text: ", out);
         (void)fwrite(data_of(&p->text), 1, p->text.len, out);
     }
-    (void)fprintf(out, "\ntoken_ids: [%s]\nfinish_reason: %s\n", data_of(&p->ids),
-                  ech_finish_name(p->finish));
+    (void)fprintf(out, "\n%stoken_ids: [%s]\nfinish_reason: %s\n", data_of(&p->calls),
+                  data_of(&p->ids), finish_of(p));
     if (p->logprobs.len > 0) (void)fprintf(out, "logprobs: [%s]\n", data_of(&p->logprobs));
     (void)fflush(out);
 }
@@ -154,8 +198,14 @@ static ech_status put_object(ech_buf *b, const ech_printed *p, bool has_logprobs
     const ech_usage *const u = &p->usage;
     ECH_TRY(ech_buf_puts(b, "{\"text\": "));
     ECH_TRY(put_string(b, data_of(&p->text), p->text.len));
+    if (p->reasoning.len > 0) {
+        ECH_TRY(ech_buf_puts(b, ", \"reasoning_content\": "));
+        ECH_TRY(put_string(b, p->reasoning.data, p->reasoning.len));
+    }
+    if (p->calls_json.len > 0)
+        ECH_TRY(ech_buf_printf(b, ", \"tool_calls\": [%s]", p->calls_json.data));
     ECH_TRY(ech_buf_printf(b, ", \"token_ids\": [%s], \"finish_reason\": \"%s\"", data_of(&p->ids),
-                           ech_finish_name(p->finish)));
+                           finish_of(p)));
     if (p->error.code != ECH_OK) {
         ECH_TRY(ech_buf_puts(b, ", \"error\": "));
         ECH_TRY(put_string(b, p->error.text, strlen(p->error.text)));

@@ -413,6 +413,26 @@ static bool is_reserved(const ech_tstr *const name)
     return false;
 }
 
+/* What a request says to others, a schema or a seed, is no variable of the template. */
+static ech_status drop_others(ech_tvm *const vm)
+{
+    static const char *const names[] = { "tool_choice", "chat_template_kwargs", "reasoning_effort",
+                                         "add_generation_prompt", "continue_final_message" };
+    const ech_tdict *const all = vm->args;
+    ech_tdict *kept;
+    ECH_TRY(ech_tdict_new(vm, &kept));
+    for (size_t i = 0; i < all->n; i++) {
+        const ech_tstr *const name = all->entries[i].key.as.str;
+        bool is_known = is_reserved(name);
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+            is_known = is_known || ech_tstr_is(name, names[k]);
+        }
+        if (is_known) ECH_TRY(ech_tdict_set(vm, kept, all->entries[i].key, all->entries[i].value));
+    }
+    vm->args = kept;
+    return ECH_OK;
+}
+
 static ech_status add_kwargs(ech_tvm *const vm)
 {
     const ech_tval *const kwargs = get(vm->args, "chat_template_kwargs");
@@ -498,6 +518,7 @@ static ech_status prepare(ech_tvm *const vm, void *const ctx)
     work *const w = ctx;
     const ech_tval *const go_on = get(vm->args, "continue_final_message");
     w->continues = go_on != NULL && ech_tv_truth(*go_on);
+    ECH_TRY(drop_others(vm));
     ECH_TRY(order_messages(vm, w->chat));
     ECH_TRY(order_tools(vm, w->chat));
     ECH_TRY(add_kwargs(vm));

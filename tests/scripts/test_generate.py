@@ -114,6 +114,73 @@ def standard_input_is_one_prompt():
     assert a["token_ids"] == b["token_ids"]
 
 
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}},
+         {"type": "function", "function": {"name": "add", "parameters": {
+             "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}}}]
+
+
+def answer(*args, **kwargs):
+    r = run("--json", "--max-new-tokens", "200", *args, **kwargs)
+    assert r.returncode == 0, r
+    return json.loads(r.stdout)
+
+
+@test
+def answers_are_what_was_asked_for():
+    schema = {"type": "object", "properties": {"x": {"type": "number", "minimum": 0.1, "maximum": 0.1}}, "required": ["x"]}
+    with tempfile.TemporaryDirectory() as d:
+        for name, text in (("s.json", json.dumps(schema)), ("g.gbnf", 'root ::= "a" [0-9]{2} "\\n"')):
+            with open(os.path.join(d, name), "w") as f:
+                f.write(text)
+        for given in (json.dumps(schema), os.path.join(d, "s.json")):
+            assert json.loads(answer("--prompt", "Once", "--schema", given)["text"]) == {"x": 0.1}
+        assert isinstance(json.loads(answer("--prompt", "Once", "--json-object", "--temperature", "1", "--seed", "2")["text"]), dict)
+        text = answer("--prompt", "Once", "--grammar", os.path.join(d, "g.gbnf"))["text"]
+        assert len(text) == 4 and text[0] == "a" and text[1:3].isdigit() and text[3] == "\n", text
+        assert answer("--prompt", "Once", "--choice", "yes", "--choice", "no")["text"] in ("yes", "no")
+        text = answer("--prompt", "Once", "--regex", "[a-z]{3} [0-9]{2}")["text"]
+        assert len(text) == 6 and text[:3].islower() and text[4:].isdigit(), text
+    for args, said in ((["--schema", '{"not": {}}'], b"/not"), (["--schema", "/none"], b"/none"), (["--regex", "("], b"guided_regex"),
+                       (["--choice", "a", "--regex", "b"], b"only one"), (["--schema", "{"], b"guided_json")):
+        r = run("--prompt", "Once", *args)
+        assert r.returncode in (1, 2) and said in r.stderr and r.stdout == b"", r
+
+
+@test
+def conversations_go_through_the_template():
+    ask = [{"role": "user", "content": "What is the weather in Rome and in Cairo?"}]
+    with tempfile.TemporaryDirectory() as d:
+        def file(name, value):
+            with open(os.path.join(d, name), "w") as f:
+                json.dump(value, f)
+            return os.path.join(d, name)
+        m, t = file("m", ask), file("t", TOOLS)
+        o = answer("--chat", m, "--tools", t)
+        assert [c["name"] for c in o["tool_calls"]] == ["get_weather"] * 2 and o["finish_reason"] == "tool_calls", o
+        assert json.loads(o["tool_calls"][1]["arguments"]) == {"city": "Cairo"} and o["text"] == "", o
+        whole = file("w", {"messages": ask, "tools": TOOLS, "tool_choice": "auto"})
+        assert answer("--chat", whole)["token_ids"] == o["token_ids"]
+        with open(whole, "rb") as f:
+            assert answer("--chat", "-", stdin=f.read())["token_ids"] == o["token_ids"]
+        named = answer("--chat", whole, "--tool-choice", "add")
+        assert [c["name"] for c in named["tool_calls"]] == ["add"] and named["finish_reason"] == "stop", named
+        assert "tool_calls" not in answer("--chat", whole, "--tool-choice", "none")
+        lines = run("--chat", m, "--tools", t).stdout.decode()
+        assert 'tool_call: get_weather {"city": "Rome"}\n' in lines, lines
+        free = answer("--chat", m, "--enable-thinking", "--temperature", "2", "--seed", "5")
+        none = answer("--chat", m, "--no-thinking", "--temperature", "2", "--seed", "5")
+        assert free["token_ids"] != none["token_ids"]
+        kwargs = answer("--chat", m, "--chat-template-kwargs", '{"enable_thinking": false}', "--temperature", "2", "--seed", "5")
+        assert kwargs["token_ids"] == none["token_ids"]
+        for args, said in ((["--chat", m, "--prompt", "x"], b"--prompt"), (["--chat", file("e", [])], b"no messages"),
+                           (["--prompt", "x", "--tools", t], b"needs --chat"), (["--chat", m, "--tools", m], b"tools[0]"),
+                           (["--chat", m, "--chat-template-kwargs", "3"], b"object"), (["--chat", "/none"], b"/none"),
+                           (["--chat", m, "--tools", t, "--tool-choice", "mul"], b"tool_choice")):
+            r = run(*args)
+            assert r.returncode in (1, 2) and said in r.stderr, r
+
+
 @test
 def samples_by_seed():
     args = ["--prompt", "Once", "--temperature", "1.2", "--json", "--max-new-tokens", "20"]
