@@ -420,9 +420,11 @@ static ech_status with_reasoning(const composer *const c, const ech_cx answer,
     if (end.len == 0 || end.len > MAX_MARKER || begin.len > MAX_MARKER) {
         return fail_spec(c, "reasoning_end must have 1 to 4096 bytes, reasoning_begin 0 to 4096");
     }
-    const ech_cx space =
-        is_free_text(c) ? ECH_CX_EMPTY : ech_schema_space(c->g, c->options->max_whitespace);
-    const ech_cx after = ech_cx_shared(c->g, ech_cx_seq2(c->g, space, answer));
+    /* Line breaks behind the marker are the marker's: the parser takes them with it. A blank would
+     * be content, which the answer's own language must have let through. */
+    const ech_cx breaks = ech_cx_repeat(c->g, ech_cx_range(c->g, '\n', '\n'), 0,
+                                        is_free_text(c) ? 0 : c->options->max_whitespace);
+    const ech_cx after = ech_cx_shared(c->g, ech_cx_seq2(c->g, breaks, answer));
     ech_cx until = ECH_CX_FAIL;
     ECH_TRY(free_text(c, end, &until, NULL));
     ECH_TRY(add_closers(c, after, out));

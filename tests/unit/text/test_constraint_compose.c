@@ -116,6 +116,24 @@ static void constraint_starts_after_the_end_marker(void **state)
     ech_constraint_unref(&c);
 }
 
+/* Only what the parser takes for the marker's may come between it and the answer. */
+static void line_breaks_alone_follow_the_marker(void **state)
+{
+    (void)state;
+    const ech_constraint_spec spec =
+        with_reasoning(spec_of(ECH_CONSTRAINT_REGEX, "[a-z]{2}"), ECH_THINKING_OPEN, "</think>");
+    ech_constraint *c = compile(&spec);
+    ech_constraint_state *s = start(c, 0);
+    take(s, ID_END_THINK);
+    assert_false(allows(s, ' ') || allows(s, '\t') || allows(s, '\r'));
+    take(s, word("\n\n"));
+    assert_false(allows(s, ' '));
+    write_text(s, "\nab");
+    assert_true(ech_constraint_state_is_complete(s));
+    ech_constraint_state_destroy(&s);
+    ech_constraint_unref(&c);
+}
+
 static void budget_forces_the_marker(void **state)
 {
     (void)state;
@@ -367,8 +385,7 @@ static void bad_specs(void **state)
     (void)state;
     ech_constraint *c = NULL;
     ech_error err;
-    ech_constraint_spec spec =
-        with_reasoning(ech_constraint_spec_default(), ECH_THINKING_OPEN, "");
+    ech_constraint_spec spec = with_reasoning(ech_constraint_spec_default(), ECH_THINKING_OPEN, "");
     assert_int_equal(ech_constraint_compile(test_vocab(), &spec, NULL, &c, &err), ECH_EINVAL);
     spec = with_calls(ech_constraint_spec_default(), ECH_CALLS_NONE);
     assert_int_equal(ech_constraint_compile(test_vocab(), &spec, NULL, &c, &err), ECH_EINVAL);
@@ -399,6 +416,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constraint_starts_after_the_end_marker),
+        cmocka_unit_test(line_breaks_alone_follow_the_marker),
         cmocka_unit_test(budget_forces_the_marker),
         cmocka_unit_test(budget_forces_a_spelled_marker),
         cmocka_unit_test(optional_reasoning),
