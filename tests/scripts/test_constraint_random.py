@@ -331,4 +331,5 @@ def main():
     return 1 if failures or child.wait() else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
