@@ -70,10 +70,17 @@ static ech_status render_file(const char *const path, ech_rendered *const ret, e
     return rc;
 }
 
-/* Every failure here is the template's or the arguments': exit code 1, whatever the status. */
+/*
+ * Every failure here is the template's or the arguments': exit code 1, whatever the status. The
+ * text of a raise_exception is the template's own, the place is not in it.
+ */
 static int report(const ech_error *const err)
 {
-    (void)fprintf(stderr, "echelon: %s\n", err->text);
+    (void)fprintf(stderr, "echelon: %s", err->text);
+    if (err->code == ECH_EINVAL && err->line > 0)
+        (void)fprintf(stderr, " (template, line %lld column %lld)", (long long)err->line,
+                      (long long)err->column);
+    (void)fputc('\n', stderr);
     return ECH_EXIT_FAILED;
 }
 

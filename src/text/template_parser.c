@@ -211,8 +211,7 @@ static ech_status parse_output(ech_tparser *const p, ech_tnode **const ret)
 
 /* Text and tags up to a tag that begins with one of `ends`, whose name is the current token then.
  */
-static ech_status parse_body(ech_tparser *const p, const char *const *const ends,
-                             ech_tnodes *const ret)
+static ech_status parse_body(ech_tparser *const p, const char *const *ends, ech_tnodes *const ret)
 {
     size_t cap = 0;
     while (!at(p, ECH_TOK_EOF)) {
@@ -230,6 +229,10 @@ static ech_status parse_body(ech_tparser *const p, const char *const *const ends
         ECH_TRY(ech_tparse_push(p, ret, &cap, node));
     }
     if (ends == NULL) return ECH_OK;
+    /* The last of them is what closes the tag; the others only divide it. */
+    while (ends[1] != NULL) {
+        ends++;
+    }
     return ech_tparse_fail(p, p->tok, "'%s' is missing", ends[0]);
 }
 

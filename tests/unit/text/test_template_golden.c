@@ -105,8 +105,45 @@ static void templates_render_as_jinja2_renders_them(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Every filter, test, global, method and statement that Jinja's own documentation lists. */
+static void the_documentations_examples_render_as_in_jinja2(void **state)
+{
+    (void)state;
+    json_error_t why;
+    FILE *const lines = fopen(GOLDEN "docs.jsonl", "r");
+    assert_non_null(lines);
+    char *text = NULL, *args = NULL;
+    size_t cap = 0, n = 0, bad = 0;
+    while (getline(&text, &cap, lines) > 0) {
+        json_t *const line = json_loads(text, JSON_ALLOW_NUL, &why);
+        assert_non_null(line);
+        if (args == NULL) {
+            args = json_dumps(json_object_get(line, "args"), JSON_COMPACT);
+        } else {
+            const char *const source = json_string_value(json_object_get(line, "template"));
+            ech_template *t = NULL;
+            /* An error may be found at once or only when it is met. */
+            if (ech_template_compile(source, strlen(source), &t, NULL) == ECH_OK)
+                bad += !check(t, line, args);
+            else if (json_object_get(line, "error") == NULL)
+                fail_msg("%s doesn't compile", source);
+            ech_template_destroy(&t);
+            n++;
+        }
+        json_decref(line);
+    }
+    free(args);
+    free(text);
+    (void)fclose(lines);
+    assert_true(n > 400);
+    assert_int_equal(bad, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(templates_render_as_jinja2_renders_them) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(templates_render_as_jinja2_renders_them),
+        cmocka_unit_test(the_documentations_examples_render_as_in_jinja2),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
