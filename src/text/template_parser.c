@@ -229,8 +229,8 @@ static ech_status parse_body(ech_tparser *const p, const char *const *ends, ech_
         ECH_TRY(ech_tparse_push(p, ret, &cap, node));
     }
     if (ends == NULL) return ECH_OK;
-    /* The last of them is what closes the tag; the others only divide it. */
-    while (ends[1] != NULL) {
+    /* What closes the tag is named, not what only divides it. */
+    while (strncmp(ends[0], "end", 3) != 0 && ends[1] != NULL) {
         ends++;
     }
     return ech_tparse_fail(p, p->tok, "'%s' is missing", ends[0]);
