@@ -60,20 +60,24 @@ typedef struct ech_server_options {
     const char *const
         *served_names; /* [n_served_names] names of the model; default: its folder's */
     size_t n_served_names;
-    bool any_model;               /* a request may name any model */
-    bool strict;                  /* an unknown field is a 400 instead of a header */
-    const char *cors_origin;      /* NULL: no CORS headers; an origin or "*" */
-    const char *chat_template;    /* file that replaces the model's template */
-    const char *reasoning_parser; /* NULL: as the template shows; a name of parser.h, or none */
-    const char *tool_call_parser; /* the same for tool calls */
-    const char *metrics_prefix;   /* default "echelon" */
-    size_t max_body;              /* bytes; default 32 MiB: beyond it 413 */
-    size_t max_header_bytes;      /* request line and headers; default 32 KiB, the most: beyond it
-                                     431 */
-    uint32_t max_connections;     /* default 4096; beyond it 503 */
-    uint32_t text_threads;        /* default 2 */
-    uint32_t max_tokens;          /* cap of an answer when the request names none; default 4096 */
-    uint32_t ping_ms;             /* a comment goes to a silent stream so often; default 15000 */
+    bool any_model;                   /* a request may name any model */
+    bool strict;                      /* an unknown field is a 400 instead of a header */
+    const char *cors_origin;          /* NULL: no CORS headers; an origin or "*" */
+    const char *chat_template;        /* file that replaces the model's template */
+    const char *chat_template_kwargs; /* JSON object: the template's variables that requests leave
+                                         open; NULL: none */
+    const char *reasoning_field;      /* where reasoning is returned: reasoning_content (default),
+                                         reasoning, or both */
+    const char *reasoning_parser;     /* NULL: as the template shows; a name of parser.h, or none */
+    const char *tool_call_parser;     /* the same for tool calls */
+    const char *metrics_prefix;       /* default "echelon" */
+    size_t max_body;                  /* bytes; default 32 MiB: beyond it 413 */
+    size_t max_header_bytes;  /* request line and headers; default 32 KiB, the most: beyond it
+                                 431 */
+    uint32_t max_connections; /* default 4096; beyond it 503 */
+    uint32_t text_threads;    /* default 2 */
+    uint32_t max_tokens;      /* cap of an answer when the request names none; default 4096 */
+    uint32_t ping_ms;         /* a comment goes to a silent stream so often; default 15000 */
     uint32_t
         write_timeout_ms;    /* a client that takes nothing for so long is cut off; default 60000 */
     uint32_t idle_timeout_s; /* a connection without a request is closed; default 120 */
@@ -97,6 +101,12 @@ ECH_API ech_status ech_server_open(ech_server **ret_server, const ech_server_opt
 
 /** The TCP port that is served, 0 when there is none. */
 ECH_API int ech_server_port(const ech_server *server);
+
+/**
+ * What a server takes, in Markdown: docs/api.md. Ownership: the caller's, for free(); NULL when out
+ * of memory.
+ */
+ECH_API char *ech_server_api_text(void);
 
 /** The engine, borrowed until the server is closed. */
 ECH_API ech_engine *ech_server_engine(ech_server *server);

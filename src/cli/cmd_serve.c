@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -18,7 +19,8 @@
 #include "src/cli/sd_notify.h"
 
 static const char *model_dir, *host, *platform, *kv_type, *compute, *quantize, *api_key_file,
-    *api_key, *chat_template, *reasoning_parser, *tool_call_parser;
+    *api_key, *chat_template, *template_kwargs, *reasoning_field, *pooling, *reasoning_parser,
+    *tool_call_parser;
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
 static ech_strings served_names, more_addresses;
@@ -27,7 +29,8 @@ static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_
 static int64_t max_tokens, ping_ms, write_timeout_s, header_timeout_s, idle_timeout_s,
     max_connections;
 static uint64_t kv_memory, max_body, max_header_bytes;
-static bool next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets, audit_text;
+static bool print_api, next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets,
+    audit_text;
 
 static const ech_option OPTIONS[] = {
     { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
@@ -56,6 +59,13 @@ static const ech_option OPTIONS[] = {
     { "strict", 0, ECH_OPT_FLAG, &strict, NULL, "an unknown field is an error", 0, 0, NULL },
     { "chat-template", 0, ECH_OPT_STRING, &chat_template, "FILE",
       "instead of the model's own template", 0, 0, NULL },
+    { "chat-template-kwargs", 0, ECH_OPT_STRING, &template_kwargs, "JSON",
+      "variables for the template where a request has none of its own", 0, 0, NULL },
+    { "reasoning-field", 0, ECH_OPT_STRING, &reasoning_field, "NAME",
+      "where reasoning is returned: reasoning_content (default), reasoning or both", 0, 0, NULL },
+    { "pooling", 0, ECH_OPT_STRING, &pooling, "HOW",
+      "of embeddings: last, mean or cls; default: as the model's files say, else last", 0, 0,
+      NULL },
     { "reasoning-parser", 0, ECH_OPT_STRING, &reasoning_parser, "NAME",
       "instead of what the template shows: think, mistral, harmony, none", 0, 0, NULL },
     { "tool-call-parser", 0, ECH_OPT_STRING, &tool_call_parser, "NAME",
@@ -107,6 +117,8 @@ static const ech_option OPTIONS[] = {
     { "audit-text", 0, ECH_OPT_FLAG, &audit_text, NULL,
       "the audit lines carry requests and answers too", 0, 0, NULL },
     { "trace", 0, ECH_OPT_STRING, &trace, "FILE", "write a Chrome trace at the end", 0, 0, NULL },
+    { "print-api", 0, ECH_OPT_FLAG, &print_api, NULL,
+      "prints what requests may hold, in Markdown, and serves nothing", 0, 0, NULL },
     { "log-level", 0, ECH_OPT_STRING, &log_level, "LEVEL",
       "error, warning (default), info or debug", 0, 0, NULL },
 };
@@ -123,7 +135,18 @@ static int take_types(ech_server_options *const so)
     if (quantize != NULL && ech_quantize_parse(quantize, &so->engine.quantize, &err) != ECH_OK) {
         return ech_usage_error("--quantize: %s", err.text);
     }
+    if (pooling != NULL && ech_pooling_parse(pooling, &so->engine.pooling, &err) != ECH_OK) {
+        return ech_usage_error("--pooling: %s", err.text);
+    }
     return ECH_EXIT_OK;
+}
+
+static int write_api(void)
+{
+    char *const text = ech_server_api_text();
+    const bool ok = text != NULL && fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+    free(text);
+    return ok ? ECH_EXIT_OK : ECH_EXIT_FAILED;
 }
 
 static void take_engine(ech_engine_options *const eo)
@@ -162,6 +185,8 @@ static void take_server(ech_server_options *const so)
     so->cors_origin = cors_origin;
     so->chat_template = chat_template;
     so->reasoning_parser = reasoning_parser;
+    so->chat_template_kwargs = template_kwargs;
+    so->reasoning_field = reasoning_field;
     so->tool_call_parser = tool_call_parser;
     if (metrics_prefix != NULL) so->metrics_prefix = metrics_prefix;
     if (max_body != 0) so->max_body = max_body;
@@ -257,6 +282,7 @@ static int take_log_level(void)
 static int run(const int argc, char **const argv)
 {
     if (argc > 0) return ech_usage_error("serve takes no '%s'", argv[0]);
+    if (print_api) return write_api();
     ech_server_options so;
     ech_server_options_default(&so);
     take_server(&so);

@@ -10,6 +10,8 @@ void ech_api_completions(ech_exchange *x);
 void ech_api_responses(ech_exchange *x);
 void ech_api_messages(ech_exchange *x);
 void ech_api_count_tokens(ech_exchange *x);
+void ech_api_embeddings(ech_exchange *x);
+void ech_api_apply_template(ech_exchange *x);
 void ech_api_tokenize(ech_exchange *x);
 void ech_api_detokenize(ech_exchange *x);
 void ech_api_models(ech_exchange *x);

@@ -45,12 +45,10 @@ static ech_status put_chunk(ech_exchange *const x, ech_generation *const g, cons
     ECH_TRY(ech_buf_append(b, delta.ptr, delta.len));
     ECH_TRY(ech_buf_puts(b, ",\"logprobs\":"));
     ECH_TRY(put_logprobs(g, &g->choices[k], b, true));
-    if (finish != NULL && g->params.return_token_ids) {
-        const char *const ids = g->choices[k].ids.data;
-        ECH_TRY(ech_buf_printf(b, ",\"token_ids\":[%s]", ids != NULL ? ids : ""));
-    }
+    if (finish != NULL) ECH_TRY(ech_put_token_ids(b, g, k));
     ECH_TRY(finish != NULL ? ech_buf_printf(b, ",\"finish_reason\":\"%s\"}]", finish)
                            : ech_buf_puts(b, ",\"finish_reason\":null}]"));
+    if (finish != NULL) ECH_TRY(ech_put_prompt(b, g, k));
     return ech_buf_puts(b, g->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
 }
 
@@ -80,15 +78,33 @@ static ech_status put_call_delta(const ech_choice *const c, const ech_event *con
     return ech_buf_puts(b, "}}]}");
 }
 
-static ech_status put_delta(const ech_generation *const g, const uint32_t choice,
-                            const ech_event *const ev, ech_buf *const b)
+/* "reasoning_content":…, or as --reasoning-field says. */
+static ech_status put_reasoning(const ech_exchange *const x, const char *const text,
+                                const size_t len, ech_buf *const b)
+{
+    const ech_served_chat *const chat = &x->server->chat;
+    if (chat->has_reasoning_content) {
+        ECH_TRY(ech_buf_puts(b, "\"reasoning_content\":"));
+        ECH_TRY(ech_json_put_string(b, text, len));
+    }
+    if (!chat->has_reasoning) return ECH_OK;
+    ECH_TRY(ech_buf_puts(b, chat->has_reasoning_content ? ",\"reasoning\":" : "\"reasoning\":"));
+    return ech_json_put_string(b, text, len);
+}
+
+static ech_status put_delta(const ech_exchange *const x, const ech_generation *const g,
+                            const uint32_t choice, const ech_event *const ev, ech_buf *const b)
 {
     if (ev->channel == ECH_CHANNEL_TOOL_NAME || ev->channel == ECH_CHANNEL_TOOL_ARGS) {
         return put_call_delta(&g->choices[choice], ev, b);
     }
-    ECH_TRY(ech_buf_puts(b, ev->channel == ECH_CHANNEL_REASONING ? "{\"reasoning_content\":"
-                                                                 : "{\"content\":"));
-    ECH_TRY(ech_json_put_string(b, ev->text, ev->text_len));
+    ECH_TRY(ech_buf_push(b, '{'));
+    if (ev->channel == ECH_CHANNEL_REASONING) {
+        ECH_TRY(put_reasoning(x, ev->text, ev->text_len, b));
+    } else {
+        ECH_TRY(ech_buf_puts(b, "\"content\":"));
+        ECH_TRY(ech_json_put_string(b, ev->text, ev->text_len));
+    }
     return ech_buf_push(b, '}');
 }
 
@@ -96,7 +112,7 @@ static ech_status on_delta(ech_exchange *const x, ech_generation *const g, const
                            const ech_event *const ev)
 {
     ech_buf delta = { 0 };
-    ech_status rc = put_delta(g, choice, ev, &delta);
+    ech_status rc = put_delta(x, g, choice, ev, &delta);
     if (rc == ECH_OK) rc = put_chunk(x, g, choice, ech_buf_view(&delta), NULL);
     ech_buf_fini(&delta);
     return rc;
@@ -197,7 +213,8 @@ static ech_status put_calls(const ech_choice *const c, ech_buf *const b)
     return ech_buf_push(b, ']');
 }
 
-static ech_status put_message(ech_generation *const g, const uint32_t k, ech_buf *const b)
+static ech_status put_message(const ech_exchange *const x, ech_generation *const g,
+                              const uint32_t k, ech_buf *const b)
 {
     ech_choice *const c = &g->choices[k];
     const ech_str content = ech_buf_view(&c->text[ECH_CHANNEL_CONTENT]);
@@ -210,15 +227,13 @@ static ech_status put_message(ech_generation *const g, const uint32_t k, ech_buf
     }
     ECH_TRY(ech_buf_puts(b, ",\"refusal\":null"));
     if (reasoning.len > 0) {
-        ECH_TRY(ech_buf_puts(b, ",\"reasoning_content\":"));
-        ECH_TRY(ech_json_put_string(b, reasoning.ptr, reasoning.len));
+        ECH_TRY(ech_buf_push(b, ','));
+        ECH_TRY(put_reasoning(x, reasoning.ptr, reasoning.len, b));
     }
     ECH_TRY(put_calls(c, b));
     ECH_TRY(ech_buf_puts(b, "},\"logprobs\":"));
     ECH_TRY(put_logprobs(g, c, b, false));
-    if (g->params.return_token_ids) {
-        ECH_TRY(ech_buf_printf(b, ",\"token_ids\":[%s]", c->ids.data != NULL ? c->ids.data : ""));
-    }
+    ECH_TRY(ech_put_token_ids(b, g, k));
     return ech_buf_printf(b, ",\"finish_reason\":\"%s\"}", finish_name(g, k));
 }
 
@@ -229,9 +244,11 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
     ECH_TRY(ech_buf_puts(b, ",\"choices\":["));
     for (uint32_t k = 0; k < g->n_choices; k++) {
         if (k > 0) ECH_TRY(ech_buf_push(b, ','));
-        ECH_TRY(put_message(g, k, b));
+        ECH_TRY(put_message(x, g, k, b));
     }
-    ECH_TRY(ech_buf_puts(b, "],\"usage\":"));
+    ECH_TRY(ech_buf_push(b, ']'));
+    ECH_TRY(ech_put_prompt(b, g, 0));
+    ECH_TRY(ech_buf_puts(b, ",\"usage\":"));
     ECH_TRY(ech_put_usage(b, &g->usage));
     return ech_buf_push(b, '}');
 }

@@ -50,8 +50,9 @@ static ech_status put_choice(ech_generation *const g, const uint32_t k, const ec
     ECH_TRY(ech_json_put_string(b, text.ptr, text.len));
     ECH_TRY(ech_buf_puts(b, ",\"logprobs\":"));
     ECH_TRY(put_logprobs(g, c, b, fresh));
-    if (g->params.return_token_ids && finish != NULL) {
-        ECH_TRY(ech_buf_printf(b, ",\"token_ids\":[%s]", c->ids.data != NULL ? c->ids.data : ""));
+    if (finish != NULL) {
+        ECH_TRY(ech_put_token_ids(b, g, k));
+        ECH_TRY(ech_put_prompt(b, g, k));
     }
     return finish != NULL ? ech_buf_printf(b, ",\"finish_reason\":\"%s\"}", finish)
                           : ech_buf_puts(b, ",\"finish_reason\":null}");
@@ -203,10 +204,12 @@ void ech_api_completions(ech_exchange *const x)
     ech_request_options options;
     if (!ech_generation_parse(x, g, body, ECH_IN_COMPLETIONS) || !take_logprobs(x, g) ||
         !ech_generate_options(x, g, &options) ||
-        !ech_prompts_take(x, g->params.prompt, "prompt", &options)) {
+        !ech_prompts_take(x, g->params.prompt, "prompt", &options) ||
+        !ech_prompts_prepare(x, &g->params, &options)) {
         return;
     }
     if (!ech_guide_take(x, &g->params, true) || !ech_guide_apply(x, &options)) return;
     if (g->params.echo && g->wants_logprobs) options.prompt_logprobs = g->n_top;
+    g->prompt_param = "prompt";
     ech_generate_start(x, &COMPLETIONS, g, &options);
 }

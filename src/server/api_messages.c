@@ -142,6 +142,8 @@ static ech_status on_done(ech_exchange *const x, ech_generation *const g)
     ECH_TRY(put_stop(g, &x->out));
     ECH_TRY(ech_buf_puts(&x->out, "},"));
     ECH_TRY(put_usage(g, &x->out));
+    ECH_TRY(ech_put_token_ids(&x->out, g, 0));
+    ECH_TRY(ech_put_prompt(&x->out, g, 0));
     ECH_TRY(end_frame(x));
     ECH_TRY(begin_frame(x, "message_stop"));
     return end_frame(x);
@@ -157,6 +159,8 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
     ECH_TRY(put_stop(g, &x->reply));
     ECH_TRY(ech_buf_push(&x->reply, ','));
     ECH_TRY(put_usage(g, &x->reply));
+    ECH_TRY(ech_put_token_ids(&x->reply, g, 0));
+    ECH_TRY(ech_put_prompt(&x->reply, g, 0));
     return ech_buf_push(&x->reply, '}');
 }
 

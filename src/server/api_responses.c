@@ -179,9 +179,12 @@ static ech_status put_response(const ech_exchange *const x, const ech_generation
     ECH_TRY(ech_buf_puts(b, ",\"output\":["));
     if (is_done) ECH_TRY(ech_buf_append(b, output.ptr, output.len));
     if (!is_done) return ech_buf_puts(b, "],\"usage\":null}");
+    ECH_TRY(ech_buf_push(b, ']'));
+    ECH_TRY(ech_put_token_ids(b, g, 0));
+    ECH_TRY(ech_put_prompt(b, g, 0));
     return ech_buf_printf(
         b,
-        "],\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
+        ",\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
         "\"cache_write_tokens\":0},\"output_tokens\":%u,"
         "\"output_tokens_details\":{\"reasoning_tokens\":%u},\"total_tokens\":%u}}",
         g->usage.prompt_tokens, g->usage.cached_tokens, g->usage.completion_tokens,

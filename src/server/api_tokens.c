@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /tokenize and /detokenize: text to ids and back, while the model may still be loading. */
+/* POST /tokenize, /detokenize, /apply-template: text to ids and back, while the model may still be
+ * loading. */
 #include <stdlib.h>
 
 #include "echelon/tokenizer.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/server/api.h"
+#include "src/server/chat_prompt.h"
 #include "src/server/fields.h"
 #include "src/server/prompt.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
+static ech_status put_list(const int32_t *const ids, const size_t n, ech_buf *const b)
+{
+    for (size_t i = 0; i < n; i++) {
+        ECH_TRY(ech_buf_printf(b, "%s%d", i > 0 ? "," : "", ids[i]));
+    }
+    return ech_buf_puts(b, "]}");
+}
+
 static ech_status put_ids(const ech_exchange *const x, const ech_ids *const ids, ech_buf *const b)
 {
     ECH_TRY(ech_buf_printf(b, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids->n,
                            x->server->info.max_seq_len));
-    for (size_t i = 0; i < ids->n; i++) {
-        ECH_TRY(ech_buf_printf(b, "%s%d", i > 0 ? "," : "", ids->data[i]));
-    }
-    return ech_buf_puts(b, "]}");
+    return put_list(ids->data, ids->n, b);
 }
 
 static void finish(ech_exchange *const x, const ech_status rc)
@@ -86,4 +93,26 @@ void ech_api_detokenize(ech_exchange *const x)
     }
     finish(x, put_text(text, len, &x->reply));
     free(text);
+}
+
+static ech_status put_prompt(const ech_str text, const ech_prompt *const p, ech_buf *const b)
+{
+    ECH_TRY(ech_buf_puts(b, "{\"prompt\":"));
+    ECH_TRY(ech_json_put_string(b, text.ptr, text.len));
+    ECH_TRY(ech_buf_printf(b, ",\"count\":%zu,\"token_ids\":[", p->n_ids));
+    return put_list(p->ids, p->n_ids, b);
+}
+
+/* Takes what /chat/completions takes. */
+void ech_api_apply_template(ech_exchange *const x)
+{
+    const json_t *const body = ech_exchange_json(x);
+    ech_generation *const g = body != NULL ? ech_generation_new(x) : NULL;
+    if (g == NULL) return;
+    ech_request_options options;
+    g->keeps_text = true;
+    if (!ech_generation_parse(x, g, body, ECH_IN_CHAT) || !ech_generate_options(x, g, &options) ||
+        !ech_chat_take(x, g, &options))
+        return;
+    finish(x, put_prompt(g->prompt_text, &options.prompts[0], &x->reply));
 }

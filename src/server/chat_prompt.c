@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/error.h"
+#include "src/server/prompt.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
 #include "src/text/json_dump.h"
@@ -51,8 +52,29 @@ ech_status ech_served_chat_open(ech_served_chat *const t, const char *const file
                          ech_engine_tokenizer(engine), err);
 }
 
+ech_status ech_served_chat_set(ech_served_chat *const t, const char *const kwargs,
+                               const char *const reasoning_field, ech_error *const err)
+{
+    const char *const field = reasoning_field != NULL ? reasoning_field : "reasoning_content";
+    const bool both = strcmp(field, "both") == 0;
+    t->has_reasoning_content = both || strcmp(field, "reasoning_content") == 0;
+    t->has_reasoning = both || strcmp(field, "reasoning") == 0;
+    if (!t->has_reasoning_content && !t->has_reasoning)
+        return ech_fail(err, ECH_EINVAL,
+                        "opening the server: --reasoning-field %s must be reasoning_content, "
+                        "reasoning or both",
+                        field);
+    if (kwargs == NULL) return ECH_OK;
+    t->kwargs = json_loads(kwargs, JSON_REJECT_DUPLICATES, NULL);
+    return json_is_object(t->kwargs)
+               ? ECH_OK
+               : ech_fail(err, ECH_EINVAL,
+                          "opening the server: --chat-template-kwargs must be a JSON object");
+}
+
 void ech_served_chat_close(ech_served_chat *const t)
 {
+    json_decref(t->kwargs);
     ech_chat_close(&t->chat);
     ech_buf_fini(&t->source);
 }
@@ -64,8 +86,17 @@ static void set(json_t *const request, const char *const name, const json_t *con
     if (v != NULL) (void)json_object_set(request, name, (json_t *)v);
 }
 
+/* Adds variables for the template that the request doesn't name itself. */
+static void add_kwargs(json_t *const request, json_t *const kwargs)
+{
+    const json_t *const given = json_object_get(request, "chat_template_kwargs");
+    if (json_is_object(given)) (void)json_object_update(kwargs, (json_t *)given);
+    (void)json_object_set_new(request, "chat_template_kwargs", kwargs);
+}
+
 /* The request as chat.h takes it: what the dialects have in common. */
-static ech_status put_request(const ech_params *const p, const bool has_tools, ech_buf *const b)
+static ech_status put_request(const ech_served_chat *const t, const ech_params *const p,
+                              const bool has_tools, ech_buf *const b)
 {
     json_t *const r = json_object();
     set(r, "messages", p->messages);
@@ -74,6 +105,9 @@ static ech_status put_request(const ech_params *const p, const bool has_tools, e
     set(r, "chat_template_kwargs", p->chat_template_kwargs);
     if (p->reasoning_effort != NULL)
         (void)json_object_set_new(r, "reasoning_effort", json_string(p->reasoning_effort));
+    if (p->reasoning_effort != NULL && strcmp(p->reasoning_effort, "none") == 0)
+        add_kwargs(r, json_pack("{s:b}", "enable_thinking", 0));
+    if (t->kwargs != NULL) add_kwargs(r, json_copy(t->kwargs));
     (void)json_object_set_new(r, "add_generation_prompt", json_boolean(p->add_generation_prompt));
     (void)json_object_set_new(r, "continue_final_message", json_boolean(p->continue_final_message));
     const ech_status rc = r != NULL ? ech_json_dump(b, r) : ECH_ENOMEM;
@@ -113,14 +147,26 @@ static bool take_prompt(ech_exchange *const x, const ech_chat_prompt *const made
     return true;
 }
 
-static bool render(ech_exchange *const x, const ech_params *const p,
+/* The text too, for /apply-template. */
+static bool keep_text(ech_exchange *const x, ech_generation *const g, const ech_chat_prompt *made)
+{
+    if (!g->keeps_text) return true;
+    char *const copy =
+        ech_arena_strdup(&x->arena, (ech_str){ made->rendered.text, made->rendered.len });
+    if (copy == NULL) return ech_reply_refuse(x, "messages", "do not fit in memory");
+    g->prompt_text = (ech_str){ copy, made->rendered.len };
+    return true;
+}
+
+static bool render(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)
 {
+    const ech_params *const p = &g->params;
     ech_buf request = { 0 };
     ech_chat_prompt made = { 0 };
     ech_error err;
     const bool has_tools = ech_guide_tool_mode(x->guide) != ECH_TOOL_MODE_NONE;
-    ech_status rc = put_request(p, has_tools, &request);
+    ech_status rc = put_request(&x->server->chat, p, has_tools, &request);
     if (rc != ECH_OK)
         (void)ech_fail(&err, rc, "making a prompt: out of memory");
     else
@@ -132,7 +178,8 @@ static bool render(ech_exchange *const x, const ech_params *const p,
         return false;
     }
     ech_guide_begin(x->guide, made.rendered.text, made.rendered.len);
-    const bool ok = take_prompt(x, &made, options) && ech_guide_apply(x, options);
+    const bool ok =
+        take_prompt(x, &made, options) && keep_text(x, g, &made) && ech_guide_apply(x, options);
     ech_chat_prompt_release(&made);
     return ok;
 }
@@ -152,5 +199,9 @@ bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
     }
     if (!ech_guide_take(x, p, false)) return false;
     g->is_named_call = ech_guide_tool_mode(x->guide) == ECH_TOOL_MODE_NAMED;
-    return render(x, p, options);
+    g->prompt_param = "messages";
+    if (!render(x, g, options)) return false;
+    ech_prompts_truncate(x, p, options);
+    return options->prompts[0].n_ids > 0 ||
+           ech_reply_refuse(x, "messages", "give an empty prompt with this template");
 }

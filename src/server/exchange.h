@@ -106,7 +106,10 @@ struct ech_route {
     bool is_inline;
     bool is_open; /* no key is asked for */
     ech_handler handler;
-    const char *summary; /* for /openapi.json */
+    const char *summary; /* for docs/api.md and /openapi.json, as what follows */
+    unsigned fields;     /* ECH_IN_… that its body has; 0: it has none */
+    const char *answer;  /* a schema (openapi_schemas.c), a content type, or NULL: none */
+    bool counts_only;    /* takes a generation's fields and generates nothing */
 };
 
 /* The parsed body of a POST, an object that lives as long as the exchange; on failure the answer

@@ -16,9 +16,11 @@ enum {
     ECH_IN_DETOKENIZE = 8,
     ECH_IN_RESPONSES = 16,
     ECH_IN_MESSAGES = 32,
+    ECH_IN_EMBEDDINGS = 64,
     ECH_IN_TURNS = ECH_IN_CHAT | ECH_IN_RESPONSES | ECH_IN_MESSAGES, /* those with a template */
     ECH_IN_GENERATION = ECH_IN_TURNS | ECH_IN_COMPLETIONS,
     ECH_IN_OPENAI = ECH_IN_CHAT | ECH_IN_COMPLETIONS,
+    ECH_IN_RAW = ECH_IN_COMPLETIONS | ECH_IN_EMBEDDINGS, /* those with prompts as they are */
 };
 
 typedef enum ech_field_kind {
@@ -55,7 +57,7 @@ typedef struct ech_params {
     ech_field_ids stop_token_ids, allowed_token_ids;
     int64_t max_tokens, max_completion_tokens, max_output_tokens, min_tokens, n, seed, top_k,
         top_logprobs, prompt_logprobs;
-    int64_t thinking_budget;
+    int64_t thinking_budget, dimensions;
     int64_t priority, dry_allowed_length, dry_range, mirostat, truncate_prompt_tokens;
     float temperature, top_p, min_p, typical_p, repetition_penalty, frequency_penalty,
         presence_penalty;
@@ -63,7 +65,8 @@ typedef struct ech_params {
     bool stream, echo, ignore_eos, include_stop, skip_special, add_special, parse_special,
         return_token_ids;
     bool add_generation_prompt, continue_final_message, parallel_tool_calls;
-    const char *cache_salt, *reasoning_effort, *instructions, *previous_response_id;
+    const char *encoding_format, *suffix, *cache_salt, *reasoning_effort, *instructions,
+        *previous_response_id;
     const json_t *system, *thinking, *reasoning;
     uint64_t seen[2]; /* bit i: row i of the table was in the request */
 } ech_params;
@@ -75,6 +78,8 @@ typedef struct ech_field {
     size_t offset;   /* in ech_params */
     double min, max; /* NUMBER and INT; max < min: no bounds */
     const char *doc;
+    unsigned needed;    /* of where: it must be there; checked by the dialect */
+    const char *schema; /* JSON and STRING: JSON schema of what it may be; NULL: anything */
 } ech_field;
 
 size_t ech_fields_count(void);

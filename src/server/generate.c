@@ -287,6 +287,8 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     x->dialect = dialect;
     x->gen = g;
     if (!take_quota(x)) return;
+    g->prompts = options->prompts;
+    g->n_prompts = (uint32_t)options->n_prompts;
     x->is_stream = g->params.stream;
     options->notify = on_notify;
     options->notify_ctx = x;
@@ -294,7 +296,10 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     ech_error err;
     if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
         x->is_stream = false;
-        ech_reply_failure(x, &err);
+        if (err.code == ECH_ECONTEXT)
+            ech_reply_error(x, 400, ech_error_code_of(err.code), g->prompt_param, "%s", err.text);
+        else
+            ech_reply_failure(x, &err);
         return;
     }
     ech_observe_request(x, g, options->max_tokens);
@@ -311,6 +316,43 @@ static ech_status take_token(ech_exchange *const x, ech_generation *const g,
     ech_observe_token(x, c, ev);
     ECH_TRY(ech_buf_printf(&c->ids, "%s%d", c->ids.len > 0 ? "," : "", ev->id));
     return g->wants_logprobs ? x->dialect->logprob(x, g, c, ev) : ECH_OK;
+}
+
+/* "ID":{"logprob":…,"rank":…,"decoded_token":…} */
+static ech_status put_prompt_prob(const ech_exchange *const x, const int32_t id,
+                                  const float logprob, const size_t rank, ech_buf *const b)
+{
+    size_t len;
+    const char *const bytes =
+        ech_tokenizer_token_bytes(ech_engine_tokenizer(x->server->engine), id, &len);
+    ECH_TRY(ech_buf_printf(b, "\"%d\":{\"logprob\":", id));
+    ECH_TRY(ech_json_put_float(b, logprob));
+    ECH_TRY(rank > 0 ? ech_buf_printf(b, ",\"rank\":%zu", rank)
+                     : ech_buf_puts(b, ",\"rank\":null"));
+    ECH_TRY(ech_buf_puts(b, ",\"decoded_token\":"));
+    ECH_TRY(ech_json_put_string(b, bytes, bytes != NULL ? len : 0));
+    return ech_buf_push(b, '}');
+}
+
+/* vLLM's form: null for the first id, else the best ones and the id itself. */
+static ech_status take_prompt_prob(const ech_exchange *const x, ech_generation *const g,
+                                   const ech_event *const ev)
+{
+    ech_buf *const b = &g->choices[ev->choice].prompt_probs;
+    if (b->len > 0) ECH_TRY(ech_buf_push(b, ','));
+    if (!ev->has_logprob) return ech_buf_puts(b, "null");
+    size_t rank = 0;
+    for (size_t i = 0; i < ev->n_top; i++) {
+        if (ev->top[i].id == ev->id) rank = i + 1;
+    }
+    ECH_TRY(ech_buf_push(b, '{'));
+    ECH_TRY(put_prompt_prob(x, ev->id, ev->logprob, rank, b));
+    for (size_t i = 0; i < ev->n_top; i++) {
+        if (i + 1 == rank) continue;
+        ECH_TRY(ech_buf_push(b, ','));
+        ECH_TRY(put_prompt_prob(x, ev->top[i].id, ev->top[i].logprob, i + 1, b));
+    }
+    return ech_buf_push(b, '}');
 }
 
 /* OpenAI's form; Mistral's templates accept nine letters and digits only. */
@@ -462,7 +504,7 @@ static ech_status take_event(ech_exchange *const x, ech_generation *const g,
     note_progress(x, ev);
     switch (ev->kind) {
     case ECH_EVENT_PROMPT_TOKEN:
-        /* Without echo they are prompt_logprobs, which the dialects don't carry in a frame. */
+        if (g->params.prompt_logprobs >= 0) ECH_TRY(take_prompt_prob(x, g, ev));
         return g->wants_logprobs && g->params.echo
                    ? x->dialect->logprob(x, g, &g->choices[ev->choice], ev)
                    : ECH_OK;
@@ -472,6 +514,8 @@ static ech_status take_event(ech_exchange *const x, ech_generation *const g,
         return take_text(x, g, ev);
     case ECH_EVENT_TOOL_END:
         return take_call_end(x, g, ev);
+    case ECH_EVENT_EMBEDDING:
+        return x->dialect->embedding(x, g, &g->choices[ev->choice], ev);
     case ECH_EVENT_FINISH:
         return take_finish(x, g, ev);
     case ECH_EVENT_DONE:
@@ -509,6 +553,7 @@ static void choice_fini(ech_choice *const c)
         ech_buf_fini(&c->items[i]);
     }
     ech_buf_fini(&c->ids);
+    ech_buf_fini(&c->prompt_probs);
     for (uint32_t i = 0; i < c->n_calls; i++) {
         ech_buf_fini(&c->calls[i].name);
         ech_buf_fini(&c->calls[i].args);
@@ -549,6 +594,28 @@ ech_str ech_logprobs_take(ech_choice *const c, const size_t col, const bool fres
 ech_status ech_logprobs_next(ech_choice *const c, const size_t col)
 {
     return c->items[col].len > 0 ? ech_buf_push(&c->items[col], ',') : ECH_OK;
+}
+
+ech_status ech_put_prompt(ech_buf *const b, const ech_generation *const g, const uint32_t choice)
+{
+    const ech_prompt *const p = &g->prompts[choice / (g->n_choices / g->n_prompts)];
+    if (g->params.return_token_ids) {
+        ECH_TRY(ech_buf_puts(b, ",\"prompt_token_ids\":["));
+        for (size_t i = 0; i < p->n_ids; i++) {
+            ECH_TRY(ech_buf_printf(b, "%s%d", i > 0 ? "," : "", p->ids[i]));
+        }
+        ECH_TRY(ech_buf_push(b, ']'));
+    }
+    if (g->params.prompt_logprobs < 0) return ECH_OK;
+    const char *const probs = g->choices[choice].prompt_probs.data;
+    return ech_buf_printf(b, ",\"prompt_logprobs\":[%s]", probs != NULL ? probs : "");
+}
+
+ech_status ech_put_token_ids(ech_buf *const b, const ech_generation *const g, const uint32_t choice)
+{
+    const char *const ids = g->choices[choice].ids.data;
+    if (!g->params.return_token_ids) return ECH_OK;
+    return ech_buf_printf(b, ",\"token_ids\":[%s]", ids != NULL ? ids : "");
 }
 
 ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u)

@@ -28,8 +28,9 @@ typedef struct ech_choice {
     size_t sent[ECH_LOGPROB_COLUMNS];   /* bytes of a column that frames have carried */
     ech_call *calls;                    /* [n_calls] */
     uint32_t n_calls, cap_calls;
-    ech_buf ids;        /* "12,13,14": every drawn id */
-    size_t text_offset; /* completions: characters before the next token */
+    ech_buf ids;          /* "12,13,14": every drawn id */
+    ech_buf prompt_probs; /* of prompt_logprobs, as vLLM has them, joined by ',' */
+    size_t text_offset;   /* completions: characters before the next token */
     ech_finish finish;
     ech_usage usage;
     int64_t last_token_ns; /* when the last id was drawn; 0: none was */
@@ -41,7 +42,13 @@ typedef struct ech_generation {
     bool wants_logprobs;
     int32_t n_top;
     bool include_usage;
-    const char *model; /* as the answer names it */
+    bool wants_base64;         /* embeddings */
+    const ech_prompt *prompts; /* [n_prompts] what was submitted */
+    uint32_t n_prompts;
+    bool keeps_text;          /* /apply-template: prompt_text is wanted */
+    ech_str prompt_text;      /* as the template rendered it, in the exchange's arena */
+    const char *prompt_param; /* the field that a prompt which is too long came from */
+    const char *model;        /* as the answer names it */
     int64_t created_s;
     uint32_t n_choices;
     ech_choice *choices; /* [n_choices] */
@@ -62,6 +69,8 @@ struct ech_dialect {
     ech_status (*done)(ech_exchange *x, ech_generation *g);
     /* A drawn id, or one of an echoed prompt, into the choice's columns. */
     ech_status (*logprob)(ech_exchange *x, ech_generation *g, ech_choice *c, const ech_event *ev);
+    /* An input's vector; for those whose answers are such. */
+    ech_status (*embedding)(ech_exchange *x, ech_generation *g, ech_choice *c, const ech_event *ev);
     /* The stream's last frame when it fails; NULL: OpenAI's error object. */
     ech_status (*fail)(ech_exchange *x, ech_generation *g, const ech_error *why);
     /* The whole answer into x->reply. */
@@ -97,6 +106,11 @@ ech_status ech_logprobs_next(ech_choice *c, size_t col);
 
 /* {"prompt_tokens":…} as OpenAI has it. */
 ech_status ech_put_usage(ech_buf *b, const ech_usage *u);
+/* ,"prompt_token_ids":[…] and ,"prompt_logprobs":[…] of a choice's prompt, where the request asks
+ * for them. */
+ech_status ech_put_prompt(ech_buf *b, const ech_generation *g, uint32_t choice);
+/* ,"token_ids":[…] of a choice, where the request asks for them. */
+ech_status ech_put_token_ids(ech_buf *b, const ech_generation *g, uint32_t choice);
 /* Calls of a choice whose arguments are whole. */
 uint32_t ech_choice_complete_calls(const ech_choice *c);
 

@@ -2,6 +2,10 @@
 /* Shapes of prompts; see prompt.h. Text threads. */
 #include "src/server/prompt.h"
 
+#include <string.h>
+
+#include "echelon/tokenizer.h"
+#include "src/base/error.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
@@ -55,5 +59,110 @@ bool ech_prompts_take(ech_exchange *const x, const json_t *const v, const char *
     }
     options->prompts = prompts;
     options->n_prompts = n;
+    return true;
+}
+
+/* ---- beyond the text ------------------------------------------------------------------------ */
+
+/* Tokens between which a model fills in, as vocabularies name them: before, after, here. */
+static const char *const FIM[][3] = {
+    { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>" },
+    { "<fim_prefix>", "<fim_suffix>", "<fim_middle>" },
+    { "<PRE>", "<SUF>", "<MID>" },
+    { "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>" },
+};
+
+static bool find_fim(const ech_tokenizer *const tok, int32_t ids[3])
+{
+    for (size_t i = 0; i < sizeof FIM / sizeof FIM[0]; i++) {
+        bool all = true;
+        for (size_t k = 0; k < 3; k++) {
+            ids[k] = ech_tokenizer_find_added(tok, FIM[i][k], strlen(FIM[i][k]));
+            all = all && ids[k] >= 0;
+        }
+        if (all) return true;
+    }
+    return false;
+}
+
+static ech_status encode(const ech_exchange *const x, const ech_params *const p,
+                         const char *const text, const size_t len, ech_ids *const ids,
+                         ech_error *const err)
+{
+    const unsigned flags = (p->parse_special ? ECH_ENCODE_SPECIAL : 0U) |
+                           (p->add_special ? ECH_ENCODE_ADD | ECH_ENCODE_ONE_BOS : 0U);
+    return ech_tokenizer_encode(ech_engine_tokenizer(x->server->engine), text, len, flags, ids,
+                                err);
+}
+
+/* before prefix after suffix here: the model writes what is between. */
+static ech_status encode_fim(const ech_exchange *const x, const ech_params *const p,
+                             const ech_prompt *const prompt, const int32_t fim[3],
+                             ech_ids *const ids, ech_error *const err)
+{
+    ech_params bare = *p;
+    bare.add_special = false;
+    ECH_TRY(ech_ids_append(ids, &fim[0], 1));
+    if (prompt->ids != NULL)
+        ECH_TRY(ech_ids_append(ids, prompt->ids, prompt->n_ids));
+    else
+        ECH_TRY(encode(x, &bare, prompt->text, prompt->text_len, ids, err));
+    ECH_TRY(ech_ids_append(ids, &fim[1], 1));
+    ECH_TRY(encode(x, &bare, p->suffix, strlen(p->suffix), ids, err));
+    return ech_ids_append(ids, &fim[2], 1);
+}
+
+/* The prompt as ids in the exchange's arena. */
+static bool tokenise(ech_exchange *const x, const ech_params *const p, const int32_t fim[3],
+                     ech_prompt *const prompt)
+{
+    ech_ids ids = { 0 };
+    ech_error err = { .code = ECH_ENOMEM, .text = "there is no memory for the prompt now" };
+    ech_status rc = ECH_OK;
+    if (p->suffix != NULL)
+        rc = encode_fim(x, p, prompt, fim, &ids, &err);
+    else if (prompt->ids == NULL)
+        rc = encode(x, p, prompt->text, prompt->text_len, &ids, &err);
+    else
+        return true;
+    int32_t *const copy = rc == ECH_OK ? ech_arena_array(&x->arena, ids.n + 1, sizeof *copy) : NULL;
+    if (copy != NULL && ids.n > 0) memcpy(copy, ids.data, ids.n * sizeof *copy);
+    if (copy != NULL) *prompt = (ech_prompt){ .ids = copy, .n_ids = ids.n };
+    ech_ids_fini(&ids);
+    if (copy == NULL) ech_reply_failure(x, &err);
+    return copy != NULL;
+}
+
+void ech_prompts_truncate(const ech_exchange *const x, const ech_params *const p,
+                          ech_request_options *const options)
+{
+    if (!ech_fields_seen(p, "truncate_prompt_tokens")) return;
+    const int64_t most = p->truncate_prompt_tokens >= 0
+                             ? p->truncate_prompt_tokens
+                             : (int64_t)x->server->info.max_seq_len - !options->embed;
+    ech_prompt *const prompts = (ech_prompt *)(uintptr_t)options->prompts; /* our own arena's */
+    for (size_t i = 0; i < options->n_prompts; i++) {
+        const size_t n = prompts[i].n_ids;
+        if (n <= (size_t)most) continue;
+        prompts[i].ids += n - (size_t)most;
+        prompts[i].n_ids = (size_t)most;
+    }
+}
+
+bool ech_prompts_prepare(ech_exchange *const x, const ech_params *const p,
+                         ech_request_options *const options)
+{
+    int32_t fim[3];
+    const bool truncates = ech_fields_seen(p, "truncate_prompt_tokens");
+    if (truncates && p->truncate_prompt_tokens == 0)
+        return ech_reply_refuse(x, "truncate_prompt_tokens", "must be at least 1, or -1");
+    if (p->suffix != NULL && !find_fim(ech_engine_tokenizer(x->server->engine), fim))
+        return ech_reply_refuse(x, "suffix", "needs a model with fill-in-the-middle tokens");
+    if (p->suffix == NULL && !truncates && !p->return_token_ids) return true;
+    ech_prompt *const prompts = (ech_prompt *)(uintptr_t)options->prompts;
+    for (size_t i = 0; i < options->n_prompts; i++) {
+        if (!tokenise(x, p, fim, &prompts[i])) return false;
+    }
+    ech_prompts_truncate(x, p, options);
     return true;
 }

@@ -137,9 +137,19 @@ static ech_status copy_strings(ech_server *const s, ech_error *const err)
     ech_server_options *const o = &s->options;
     s->trace_path = o->engine.trace_path;
     const char **const strings[] = {
-        &o->host,           &o->unix_path,  &o->tls_cert,    &o->tls_key,
-        &o->api_key_file,   &o->api_key,    &o->cors_origin, &o->chat_template,
-        &o->metrics_prefix, &o->audit_path, &s->trace_path,
+        &o->host,
+        &o->unix_path,
+        &o->tls_cert,
+        &o->tls_key,
+        &o->api_key_file,
+        &o->api_key,
+        &o->cors_origin,
+        &o->chat_template,
+        &o->chat_template_kwargs,
+        &o->reasoning_field,
+        &o->metrics_prefix,
+        &o->audit_path,
+        &s->trace_path,
     };
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] == NULL) continue;
@@ -226,6 +236,8 @@ static ech_status open_all(ech_server *const s, ech_error *const err)
     ech_engine_info_get(s->engine, &s->info);
     ECH_TRY(ech_served_chat_open(&s->chat, s->options.chat_template, s->engine, s->info.model_dir,
                                  err));
+    ECH_TRY(ech_served_chat_set(&s->chat, s->options.chat_template_kwargs,
+                                s->options.reasoning_field, err));
     ECH_TRY(ech_guides_open(&s->guides, s->chat.source.data, s->chat.source.len,
                             s->options.reasoning_parser, s->options.tool_call_parser, err));
     ECH_TRY(ech_watch_start(&s->watch, s->options.ping_ms, s->options.write_timeout_ms, err));
