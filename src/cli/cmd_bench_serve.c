@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `echelon bench serve`: load on any server that speaks /v1/completions, and what its clients see.
- * The result's fields carry the names of `vllm bench serve`. One thread per stream in flight; each
- * writes its own record, the main thread prints the progress and sums up when all are joined.
+ * One thread per stream in flight; each writes its own record, the main thread prints the progress
+ * and reports (bench_report.h) when all are joined.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -17,6 +17,7 @@
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
 #include "src/cli/bench.h"
+#include "src/cli/bench_report.h"
 #include "src/cli/http_client.h"
 
 static const char *url_text = "http://127.0.0.1:8080/v1", *api_key, *model_name,
@@ -24,7 +25,7 @@ static const char *url_text = "http://127.0.0.1:8080/v1", *api_key, *model_name,
 static int64_t n_prompts = 32, concurrency = 8, input_len = 128, output_len = 128, prefix_len,
                seed = 1, vocab = 2000;
 static double request_rate, goodput_ttft, goodput_tpot, goodput_e2el;
-static bool as_json;
+static bool as_json, is_detailed;
 
 static const ech_option OPTIONS[] = {
     { "url", 0, ECH_OPT_STRING, &url_text, "URL", "the server; default http://127.0.0.1:8080/v1", 0,
@@ -58,24 +59,18 @@ static const ech_option OPTIONS[] = {
     { "goodput-e2el", 0, ECH_OPT_DOUBLE, &goodput_e2el, "MS", "… and it was done so soon", 0, 1e9,
       NULL },
     { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "print one JSON object", 0, 0, NULL },
+    { "save-detailed", 0, ECH_OPT_FLAG, &is_detailed, NULL,
+      "with --json: the times and lengths of each request too", 0, 0, NULL },
     { "plot", 0, ECH_OPT_STRING, &plot_file, "FILE",
       "write an SVG: each request's wait and tokens over time", 0, 0, NULL },
 };
 
-/* One request. Written by one thread, read after it was joined. */
-typedef struct record {
-    int64_t start_ns, first_ns, last_ns, end_ns;
-    double *gaps_ms; /* [n_gaps] between two chunks with text */
-    size_t n_gaps, cap;
-    int64_t n_prompt, n_completion;
-    bool ok;
-    char failure[160];
-} record;
-
 typedef struct load {
     ech_url url;
-    record *records;    /* [n_prompts] */
+    ech_bench_record
+        *records;       /* [n_prompts] each written by one thread, read after it was joined */
     int64_t *arrive_ns; /* [n_prompts] after the start; all 0 without a rate */
+    char *served;       /* the model that the server named, NULL: none */
     char **lines;       /* [n_lines] of the dataset file */
     size_t n_lines;
     int64_t start_ns;
@@ -124,10 +119,10 @@ static char *request_body(const load *const l, const int64_t index)
 
 typedef struct taking {
     load *l;
-    record *r;
+    ech_bench_record *r;
 } taking;
 
-static void note_chunk(load *const l, record *const r)
+static void note_chunk(load *const l, ech_bench_record *const r)
 {
     const int64_t now = ech_now_ns();
     (void)ech_fetch_add_relaxed(&l->tokens, 1);
@@ -172,7 +167,7 @@ static bool take_frame(void *const ctx, const char *const data, const size_t len
 
 static void run_one(load *const l, const int64_t index)
 {
-    record *const r = &l->records[index];
+    ech_bench_record *const r = &l->records[index];
     char *const body = request_body(l, index);
     if (body == NULL) return;
     taking t = { l, r };
@@ -269,179 +264,6 @@ static int run_load(load *const l)
                : ech_usage_error("only %lld threads could be started", (long long)started);
 }
 
-/* ---- what came out -------------------------------------------------------------------------- */
-
-typedef struct series {
-    double *v;
-    size_t n;
-} series;
-
-static int by_value(const void *const a, const void *const b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Linear between neighbours, as numpy has it. */
-static double percentile(const series *const s, const double p)
-{
-    if (s->n == 0) return 0;
-    const double at = p / 100 * (double)(s->n - 1);
-    const size_t i = (size_t)at;
-    return i + 1 < s->n ? s->v[i] + (at - (double)i) * (s->v[i + 1] - s->v[i]) : s->v[i];
-}
-
-static void put_series(json_t *const out, const char *const name, series *const s)
-{
-    char key[64];
-    double sum = 0;
-    double squares = 0;
-    if (s->n > 0) qsort(s->v, s->n, sizeof *s->v, by_value);
-    for (size_t i = 0; i < s->n; i++) {
-        sum += s->v[i];
-        squares += s->v[i] * s->v[i];
-    }
-    const double mean = s->n > 0 ? sum / (double)s->n : 0;
-    const double var = s->n > 0 ? squares / (double)s->n - mean * mean : 0;
-    const struct {
-        const char *prefix;
-        double value;
-    } ROWS[] = {
-        { "mean", mean },
-        { "median", percentile(s, 50) },
-        { "std", sqrt(var > 0 ? var : 0) },
-        { "p50", percentile(s, 50) },
-        { "p90", percentile(s, 90) },
-        { "p95", percentile(s, 95) },
-        { "p99", percentile(s, 99) },
-    };
-    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
-        (void)snprintf(key, sizeof key, "%s_%s_ms", ROWS[i].prefix, name);
-        (void)json_object_set_new(out, key, json_real(ROWS[i].value));
-    }
-}
-
-static double tpot_of(const record *const r)
-{
-    return r->n_completion > 1
-               ? (double)(r->last_ns - r->first_ns) * 1e-6 / (double)(r->n_completion - 1)
-               : 0;
-}
-
-static bool is_good(const record *const r)
-{
-    return (goodput_ttft <= 0 || (double)(r->first_ns - r->start_ns) * 1e-6 <= goodput_ttft) &&
-           (goodput_tpot <= 0 || tpot_of(r) <= goodput_tpot) &&
-           (goodput_e2el <= 0 || (double)(r->end_ns - r->start_ns) * 1e-6 <= goodput_e2el);
-}
-
-/* Room for every value of each series. */
-static bool series_alloc(series s[4], const load *const l)
-{
-    size_t gaps = 1;
-    for (int64_t i = 0; i < n_prompts; i++) {
-        gaps += l->records[i].n_gaps;
-    }
-    for (size_t k = 0; k < 4; k++) {
-        s[k].v = calloc(k == 2 ? gaps : (size_t)n_prompts, sizeof(double));
-        if (s[k].v == NULL) return false;
-    }
-    return true;
-}
-
-static json_t *sum_up(const load *const l, const double seconds)
-{
-    enum { TTFT, TPOT, ITL, E2EL };
-    static const char *const NAMES[] = { "ttft", "tpot", "itl", "e2el" };
-    series s[4] = { 0 };
-    json_t *const out = json_object();
-    if (!series_alloc(s, l) || out == NULL) {
-        for (size_t k = 0; k < 4; k++) {
-            free(s[k].v);
-        }
-        return out;
-    }
-    int64_t completed = 0, good = 0, prompt = 0, completion = 0;
-    for (int64_t i = 0; i < n_prompts; i++) {
-        const record *const r = &l->records[i];
-        if (!r->ok) continue;
-        completed++;
-        good += is_good(r);
-        prompt += r->n_prompt;
-        completion += r->n_completion;
-        s[TTFT].v[s[TTFT].n++] = (double)(r->first_ns - r->start_ns) * 1e-6;
-        if (r->n_completion > 1) s[TPOT].v[s[TPOT].n++] = tpot_of(r);
-        s[E2EL].v[s[E2EL].n++] = (double)(r->end_ns - r->start_ns) * 1e-6;
-        for (size_t k = 0; k < r->n_gaps; k++) {
-            s[ITL].v[s[ITL].n++] = r->gaps_ms[k];
-        }
-    }
-    json_t *const head = json_pack(
-        "{s:s, s:s, s:I, s:o, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "backend",
-        "openai", "model_id", model_name != NULL ? model_name : "", "num_prompts",
-        (json_int_t)n_prompts, "request_rate",
-        request_rate > 0 ? json_real(request_rate) : json_string("inf"), "max_concurrency",
-        (json_int_t)concurrency, "duration", seconds, "completed", (json_int_t)completed, "failed",
-        (json_int_t)(n_prompts - completed), "total_input_tokens", (json_int_t)prompt,
-        "total_output_tokens", (json_int_t)completion, "request_throughput",
-        (double)completed / seconds, "request_goodput", (double)good / seconds, "output_throughput",
-        (double)completion / seconds, "total_token_throughput",
-        (double)(prompt + completion) / seconds);
-    (void)json_object_update(out, head);
-    json_decref(head);
-    for (size_t k = 0; k < 4; k++) {
-        put_series(out, NAMES[k], &s[k]);
-        free(s[k].v);
-    }
-    return out;
-}
-
-static void print_text(const json_t *const out)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)out, key, value)
-    {
-        if (json_is_real(value)) {
-            (void)printf("%-24s %.2f\n", key, json_real_value(value));
-        } else if (json_is_integer(value)) {
-            (void)printf("%-24s %lld\n", key, (long long)json_integer_value(value));
-        } else {
-            (void)printf("%-24s %s\n", key, json_string_value(value));
-        }
-    }
-}
-
-/* A line per request: grey while it waits for its first token, blue while tokens come. */
-static int write_plot(const load *const l, const double seconds)
-{
-    FILE *const f = fopen(plot_file, "w");
-    if (f == NULL) return ech_usage_error("can't write %s: %s", plot_file, strerror(errno));
-    const double scale = 800 / (seconds > 0 ? seconds : 1);
-    (void)fprintf(f,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"%lld\" "
-                  "font-family=\"sans-serif\" font-size=\"12\">\n",
-                  (long long)n_prompts * 6 + 40);
-    for (int64_t i = 0; i < n_prompts; i++) {
-        const record *const r = &l->records[i];
-        const double x0 = 30 + (double)(r->start_ns - l->start_ns) * 1e-9 * scale;
-        const double x1 =
-            30 +
-            (double)((r->first_ns != 0 ? r->first_ns : r->end_ns) - l->start_ns) * 1e-9 * scale;
-        const double x2 = 30 + (double)(r->end_ns - l->start_ns) * 1e-9 * scale;
-        (void)fprintf(f, "<rect x=\"%.1f\" y=\"%lld\" width=\"%.1f\" height=\"4\" fill=\"#bbb\"/>",
-                      x0, (long long)i * 6 + 10, x1 - x0);
-        (void)fprintf(f, "<rect x=\"%.1f\" y=\"%lld\" width=\"%.1f\" height=\"4\" fill=\"%s\"/>\n",
-                      x1, (long long)i * 6 + 10, x2 - x1, r->ok ? "#2457c5" : "#b3261e");
-    }
-    (void)fprintf(
-        f, "<text x=\"30\" y=\"%lld\">0 s</text><text x=\"800\" y=\"%lld\">%.1f s</text>\n</svg>\n",
-        (long long)n_prompts * 6 + 30, (long long)n_prompts * 6 + 30, seconds);
-    return fclose(f) == 0 ? ECH_EXIT_OK
-                          : ech_usage_error("can't write %s: %s", plot_file, strerror(errno));
-}
-
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static int read_lines(load *const l)
@@ -460,12 +282,13 @@ static int read_lines(load *const l)
     while (l->lines != NULL && l->n_lines < (size_t)n_prompts) {
         char *line = NULL;
         const ssize_t n = getline(&line, &cap, f);
-        if (n <= 1) {
+        if (n < 0 || line[0] == '\n') {
             free(line);
+            cap = 0;
             if (n < 0) break;
             continue;
         }
-        line[n - 1] = '\0';
+        if (line[n - 1] == '\n') line[n - 1] = '\0';
         l->lines[l->n_lines++] = line;
         cap = 0;
     }
@@ -473,10 +296,33 @@ static int read_lines(load *const l)
     return l->n_lines > 0 ? ECH_EXIT_OK : ech_usage_error("%s holds no prompt", dataset_file);
 }
 
+static void print_first_failure(const load *const l, const int64_t failed)
+{
+    for (int64_t i = 0; i < n_prompts; i++) {
+        if (l->records[i].failure[0] == '\0') continue;
+        (void)fprintf(stderr, "echelon: %lld of %lld requests failed; the first: %s\n",
+                      (long long)failed, (long long)n_prompts, l->records[i].failure);
+        return;
+    }
+}
+
 static int report(const load *const l)
 {
-    const double seconds = (double)(ech_now_ns() - l->start_ns) * 1e-9;
-    json_t *const out = sum_up(l, seconds);
+    const ech_bench_run bench = {
+        .records = l->records,
+        .n = (size_t)n_prompts,
+        .start_ns = l->start_ns,
+        .seconds = (double)(ech_now_ns() - l->start_ns) * 1e-9,
+        .model = model_name != NULL ? model_name : "",
+        .request_rate = request_rate,
+        .max_concurrency = concurrency,
+        .goodput_ttft = goodput_ttft,
+        .goodput_tpot = goodput_tpot,
+        .goodput_e2el = goodput_e2el,
+        .is_detailed = is_detailed,
+    };
+    json_t *const out = ech_bench_sum_up(&bench);
+    if (out == NULL) return ech_usage_error("there is no memory for the report");
     const int64_t failed = json_integer_value(json_object_get(out, "failed"));
     if (as_json) {
         char *const text =
@@ -484,17 +330,13 @@ static int report(const load *const l)
         (void)printf("%s\n", text != NULL ? text : "{}");
         free(text);
     } else {
-        print_text(out);
+        ech_bench_print(&bench, out);
     }
     json_decref(out);
-    for (int64_t i = 0; i < n_prompts; i++) {
-        if (l->records[i].failure[0] == '\0') continue;
-        (void)fprintf(stderr, "echelon: %lld of %lld requests failed; the first: %s\n",
-                      (long long)failed, (long long)n_prompts, l->records[i].failure);
-        break;
-    }
-    const int rc = plot_file != NULL ? write_plot(l, seconds) : ECH_EXIT_OK;
-    return failed > 0 ? ECH_EXIT_FAILED : rc;
+    print_first_failure(l, failed);
+    if (plot_file != NULL && !ech_bench_plot(&bench, plot_file))
+        return ech_usage_error("can't write %s: %s", plot_file, strerror(errno));
+    return failed > 0 ? ECH_EXIT_FAILED : ECH_EXIT_OK;
 }
 
 static void load_fini(load *const l)
@@ -508,12 +350,13 @@ static void load_fini(load *const l)
     free(l->lines);
     free(l->records);
     free(l->arrive_ns);
+    free(l->served);
 }
 
 static int run(const int argc, char **const argv)
 {
     if (argc > 0) return ech_usage_error("bench serve takes no '%s'", argv[0]);
-    load l = { .records = calloc((size_t)n_prompts, sizeof(record)),
+    load l = { .records = calloc((size_t)n_prompts, sizeof(ech_bench_record)),
                .arrive_ns = calloc((size_t)n_prompts, sizeof(int64_t)) };
     ech_error err;
     int rc = ECH_EXIT_OK;
@@ -524,6 +367,8 @@ static int run(const int argc, char **const argv)
     }
     if (rc == ECH_EXIT_OK) rc = read_lines(&l);
     if (rc == ECH_EXIT_OK) {
+        /* Most servers want a model by name: the first that they list. */
+        if (model_name == NULL) model_name = l.served = ech_http_first_model(&l.url, api_key);
         plan_arrivals(&l);
         rc = run_load(&l);
     }

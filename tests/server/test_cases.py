@@ -5,6 +5,7 @@ ctest knows these as NAME.http."""
 import json
 import os
 import random
+import re
 import select
 import socket
 import sys
@@ -348,6 +349,25 @@ def an_answer_has_a_cap(s):
     assert s.post("/v1/completions", {"prompt": "a", "ignore_eos": True})[1]["usage"]["completion_tokens"] == 16
     asked = s.post("/v1/completions", {"prompt": "a", "ignore_eos": True, "max_tokens": 90})[1]
     assert (asked["usage"]["completion_tokens"], asked["choices"][0]["finish_reason"]) == (90, "length")
+
+
+@case("TR7", "--metrics-prefix", "vllm")
+def dashboards_find_their_metrics(s):
+    """vLLM's names, and its buckets for the times."""
+    for i in range(3):
+        s.post("/v1/chat/completions", {"messages": SUM, "max_tokens": 5 + i})
+    text = s.call("GET", "/metrics")[2].decode()
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prompt_tokens_total", "generation_tokens_total",
+                 "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total"):
+        assert re.search(rf'^vllm:{name}\{{model_name="tale"[^}}]*\}} \S+$', text, re.M), name
+    for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds",
+                 "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens"):
+        buckets = [(float(b), int(n)) for b, n in re.findall(rf'^vllm:{name}_bucket\{{[^}}]*le="([^"]+)"\}} (\d+)$', text, re.M)]
+        assert buckets and buckets == sorted(buckets) and [n for _, n in buckets] == sorted(n for _, n in buckets), (name, buckets)
+        assert buckets[-1][0] == float("inf") and buckets[-1][1] == 3, (name, buckets)
+        assert f"# TYPE vllm:{name} histogram" in text and f"vllm:{name}_sum{{" in text and f"vllm:{name}_count{{" in text
+    assert {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0} <= {
+        float(b) for b in re.findall(r'vllm:time_to_first_token_seconds_bucket\{[^}]*le="([^"]+)"', text)}
 
 
 @case("TR8")
