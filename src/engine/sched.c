@@ -383,13 +383,14 @@ static uint32_t unscored_rows(const ech_seq *seq, uint32_t n)
     return n < left ? n : left;
 }
 
-static void plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *plan)
+/* Adds at most n rows of a sequence; how many. Others may be preempted for their pages. */
+static uint32_t plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *plan)
 {
     n = unscored_rows(seq, n);
     const uint32_t logits_left = s->max_logits - plan->n_logits;
     const bool draws = seq->n_sent + n == seq->n_ids + seq->n_pending;
     if (scored_rows(seq, n) + draws > logits_left) n = logits_left;
-    if (n == 0 || !make_room(s, seq, seq->n_sent + n, plan)) return;
+    if (n == 0 || !make_room(s, seq, seq->n_sent + n, plan)) return 0;
     const uint32_t end = seq->n_sent + n;
     ech_plan_item *const it = &plan->items[plan->n_items++];
     *it = (ech_plan_item){
@@ -404,6 +405,7 @@ static void plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan *pla
     plan->n_embed_rows += seq->embeds ? n : 0;
     plan->n_logits += it->n_scores + it->samples;
     s->tenants[seq->tenant].served += (double)n / s->tenants[seq->tenant].weight;
+    return n;
 }
 
 /* One row of each sequence that needs just one: decoding, or a prompt that was found in the tree.
@@ -413,7 +415,7 @@ static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
     for (ech_seq *seq = s->running.head, *next; seq != NULL; seq = next) {
         next = seq->next;
         if (plan->n_logits >= s->max_logits || plan->n_rows >= s->max_rows) return;
-        if (ready_rows(s, seq) == 1 && !is_planned(plan, seq)) plan_rows(s, seq, 1, plan);
+        if (ready_rows(s, seq) == 1 && !is_planned(plan, seq)) (void)plan_rows(s, seq, 1, plan);
         if (seq->state != ECH_SEQ_RUNNING) return; /* preempted itself: nothing behind it is left */
     }
 }
@@ -454,10 +456,8 @@ static double plan_ahead(ech_sched *s, double budget, ech_step_plan *plan)
         next = seq->next;
         if (plan->n_logits >= s->max_logits || plan->n_rows >= s->max_rows) return budget;
         if (seq->n_ahead == 0 || ready_rows(s, seq) < 2 || is_planned(plan, seq)) continue;
-        const uint32_t before = plan->n_rows;
-        plan_rows(s, seq, ahead_rows(s, seq, budget, plan), plan);
-        if (plan->n_rows > before + 1)
-            budget -= ech_sched_row_cost(s, seq->n_sent + 1, plan->n_rows - before - 1);
+        const uint32_t n = plan_rows(s, seq, ahead_rows(s, seq, budget, plan), plan);
+        if (n > 1) budget -= ech_sched_row_cost(s, seq->n_sent + 1, n - 1);
         if (seq->state != ECH_SEQ_RUNNING) return budget; /* preempted itself */
     }
     return budget;
@@ -505,10 +505,10 @@ static void plan_prompts(ech_sched *s, double budget, ech_step_plan *plan)
             most = rows_for(s, seq->n_sent, budget / 2);
             if (most > (room + 1) / 2) most = (room + 1) / 2;
         }
-        const uint32_t before = plan->n_rows, ready = ready_rows(s, seq), first = seq->n_sent;
-        plan_rows(s, seq, ready < most ? ready : most, plan);
-        if (plan->n_rows <= before) return; /* no pages, or no logits: wait for the next step */
-        budget -= ech_sched_row_cost(s, first, plan->n_rows - before);
+        const uint32_t ready = ready_rows(s, seq);
+        const uint32_t n = plan_rows(s, seq, ready < most ? ready : most, plan);
+        if (n == 0) return; /* no pages, or no logits: wait for the next step */
+        budget -= ech_sched_row_cost(s, seq->n_sent, n);
     }
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "src/base/clock.h"
-#include "src/engine/sched.h"
+#include "src/engine/sched_int.h"
 
 #define T ECH_KV_TOKENS
 enum { MAX_IDS = 8 * T, MAX_SEQS = 512, MAX_PAGES = 256 };
@@ -154,6 +154,24 @@ static void check_plan(const sim *m, const ech_step_plan *plan)
     assert_true(rows <= m->sched.max_rows && logits <= m->sched.max_logits);
 }
 
+/* No more prompt rows than were asked for, and nobody who needs one row is left out. */
+static void check_shares(const sim *m, const ech_step_plan *plan, uint32_t prefill_rows)
+{
+    uint32_t n_prompt = 0;
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const ech_plan_item *const it = &plan->items[i];
+        if (it->n_rows > 1) n_prompt += it->n_rows - (it->seq->n_ahead > 0);
+    }
+    assert_true(n_prompt <= prefill_rows);
+    if (plan->needs_drain || plan->n_logits >= m->sched.max_logits) return;
+    for (const ech_seq *seq = m->sched.running.head; seq != NULL; seq = seq->next) {
+        bool is_planned = seq->is_paused || ech_seq_end_of_rows(seq) != seq->n_sent + 1;
+        for (uint32_t i = 0; i < plan->n_items; i++)
+            is_planned = is_planned || plan->items[i].seq == seq;
+        assert_true(is_planned);
+    }
+}
+
 static void look_ahead(sim *m, sim_seq *q)
 {
     ech_seq *const seq = &q->seq;
@@ -207,6 +225,7 @@ static bool turn(sim *m, uint32_t prefill_rows)
         ech_sched_plan(&m->sched, m->now, prefill_rows, plan);
         assert_true(ech_sched_is_sound(&m->sched));
         check_plan(m, plan);
+        check_shares(m, plan, prefill_rows);
         if (plan->n_items > 0) {
             for (uint32_t i = 0; i < plan->n_admitted; i++) {
                 sim_seq *const q = (sim_seq *)plan->admitted[i];
