@@ -19,6 +19,10 @@
 /* Prompts that are computed at the same time: two take turns, the others are admitted early so
  * that a short one among them can be seen. */
 enum { MAX_PREFILLING = 4 };
+/* A step of prompt rows may cost as much as so many full ones without depth, even where nobody
+ * waits: a request that comes meanwhile would, and a step at depth 32k takes twenty times as long.
+ */
+enum { DEEPEST = 4 };
 
 /* ---- lists ---- */
 
@@ -515,11 +519,13 @@ static void plan_prompts(ech_sched *s, double budget, ech_step_plan *plan)
 void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prompt_cost, ech_step_plan *plan)
 {
     const uint32_t rows = prompt_cost < s->max_prompt_rows ? prompt_cost : s->max_prompt_rows;
+    const double most = DEEPEST * (double)s->max_prompt_rows;
+    const double cost = prompt_cost < most ? prompt_cost : most;
     plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = plan->n_embed_rows = 0;
     plan->n_admitted = 0;
     plan->needs_drain = false;
     plan_single_rows(s, plan);
-    const double left = plan_ahead(s, prompt_cost, plan);
+    const double left = plan_ahead(s, cost, plan);
     if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, rows, plan);
     plan_single_rows(s, plan);
     plan_prompts(s, left, plan);
