@@ -271,19 +271,6 @@ static uint64_t prompt_backlog(const ech_sched *s, uint32_t *ret_n_prompts)
     return rows;
 }
 
-static void admit_some(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan)
-{
-    for (;;) {
-        uint32_t n_prompts;
-        const uint64_t backlog = prompt_backlog(s, &n_prompts);
-        if (backlog >= prefill_rows && n_prompts >= MAX_PREFILLING) return;
-        if ((uint32_t)__builtin_popcountll(s->slots_used) >= s->max_running) return;
-        ech_seq *const seq = next_waiting(s, now_ns);
-        if (seq == NULL || !has_room_for(s, seq)) return;
-        admit(s, seq, plan);
-    }
-}
-
 /* ---- preemption ---- */
 
 static void unplan(ech_step_plan *plan, const ech_seq *seq)
@@ -334,6 +321,36 @@ static void preempt(ech_sched *s, ech_seq *seq, ech_step_plan *plan)
     list_append(&s->waiting, seq);
     s->waiting_ids += seq->n_ids;
 }
+
+/* Whoever is paused, because nobody reads what it makes, keeps no slot and no pages from those who
+ * wait. Its rows are not in flight, so nobody reads its pages but those who hold them too. */
+static bool preempt_paused(ech_sched *s, ech_step_plan *plan)
+{
+    for (ech_seq *seq = s->running.tail; seq != NULL; seq = seq->prev) {
+        if (!seq->is_paused || seq->in_flight > 0) continue;
+        preempt(s, seq, plan);
+        return true;
+    }
+    return false;
+}
+
+static void admit_some(ech_sched *s, int64_t now_ns, uint32_t prefill_rows, ech_step_plan *plan)
+{
+    for (;;) {
+        uint32_t n_prompts;
+        const uint64_t backlog = prompt_backlog(s, &n_prompts);
+        if (backlog >= prefill_rows && n_prompts >= MAX_PREFILLING) return;
+        ech_seq *const seq = next_waiting(s, now_ns);
+        if (seq == NULL) return;
+        const bool has_slot = (uint32_t)__builtin_popcountll(s->slots_used) < s->max_running;
+        if (has_slot && has_room_for(s, seq))
+            admit(s, seq, plan);
+        else if (!preempt_paused(s, plan))
+            return;
+    }
+}
+
+/* ---- room ---- */
 
 /* Pages for a sequence's positions below end, at the cost of those admitted after it. */
 static bool make_room(ech_sched *s, ech_seq *seq, uint32_t end, ech_step_plan *plan)

@@ -15,9 +15,10 @@
  * order is admitted or nobody: nobody overtakes it because it is small. (One whose first pages are
  * being computed by another waits for them, and is not counted meanwhile.)
  *
- * When pages run out, the sequence that was admitted last is put back to wait and computed again
- * later, never the one that was admitted first, so somebody always finishes. That is possible only
- * while no step is in flight; a plan says when it needs that.
+ * A paused sequence gives its slot and pages to those who wait for them, and is computed again when
+ * it goes on. When pages run out, the sequence that was admitted last is put back to wait and
+ * computed again later, never the one that was admitted first, so somebody always finishes. That is
+ * possible only while no step is in flight; a plan says when it needs that.
  *
  * Positions of a sequence, in order:
  *

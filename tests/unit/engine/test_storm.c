@@ -329,6 +329,38 @@ static void a_reader_that_keeps_up_is_never_left_out(void **state)
     ech_engine_close(&e);
 }
 
+/* Requests that nobody reads hold neither slots nor pages for ever; read, they go on. */
+static void unread_requests_block_nobody(void **state)
+{
+    (void)state;
+    ech_engine_options o = storm_options("sim");
+    o.event_bytes = 400;
+    ech_engine *e = h_open(&o);
+    const ech_prompt prompts[2] = { h_text("Once upon a time"), h_text("The old house") };
+    ech_request_options ro = h_request(&prompts[0]);
+    ro.max_tokens = 150;
+    ro.ignore_eos = true;
+    h_result *alone = h_run(e, &ro);
+    ech_request *unread[12];
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(ech_engine_submit(e, &ro, &unread[i], NULL), ECH_OK);
+    ech_request_options other = ro;
+    other.prompts = &prompts[1];
+    for (int i = 0; i < 4; i++) {
+        h_result *r = h_run(e, &other);
+        assert_int_equal(r->choices[0].n, 150);
+        h_free(&r);
+    }
+    for (int i = 0; i < 12; i++) {
+        h_result *r = h_finish(&unread[i]);
+        h_assert_same(&alone->choices[0], &r->choices[0]);
+        h_free(&r);
+    }
+    h_free(&alone);
+    h_assert_idle(e);
+    ech_engine_close(&e);
+}
+
 static void read_tokens(ech_request *r, int n)
 {
     ech_event ev;
@@ -421,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(closing_ends_a_storm),
         cmocka_unit_test(a_callback_may_cancel_its_request),
         cmocka_unit_test(a_reader_that_keeps_up_is_never_left_out),
+        cmocka_unit_test(unread_requests_block_nobody),
         cmocka_unit_test(what_cannot_be_drawn_fails_alone),
         cmocka_unit_test(a_hundred_and_twenty_eight_choices),
     };
