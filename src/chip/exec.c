@@ -10,11 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "src/base/atomic.h"
 #include "src/base/error.h"
-#include "src/base/os/shm.h"
 #include "src/chip/forward.h"
-#include "src/chip/pack.h"
+#include "src/chip/pack_run.h"
 #include "src/chip/sampler_program.h"
 
 #define ARENA_ALIGN ((size_t)2 << 20) /* so that huge pages fit */
@@ -306,83 +304,6 @@ static ech_status run_forward(ech_exec *const e, const char *const program,
     return ECH_OK;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------
- */
-
-typedef struct packing {
-    const ech_pack_item *items;
-    uint32_t n_items;
-    const ech_exec_args *args;
-    uint32_t n_polls;
-    uint32_t stop_at;
-} packing;
-
-/*
- * Huge pages for the image, once it is filled (the kernel refuses empty ones): a fifth more read
- * bandwidth in a decode step. Here and not in the parent, so that all cores do it. Advice, never a
- * failure.
- */
-static void make_huge(packing *const p, ech_core *const core)
-{
-    const ech_exec_tensor *const image = &p->args->tensors[p->args->n_tensors - 1];
-    const uintptr_t start = ((uintptr_t)image->ptr + ECH_HUGE_PAGE - 1) & ~(ECH_HUGE_PAGE - 1);
-    const uintptr_t end = (uintptr_t)image->ptr + image->bytes;
-    const uint64_t n = end > start ? (end - start) / ECH_HUGE_PAGE : 0;
-    bool stop = false;
-    for (uint32_t t; !stop && ech_pool_tile(core, (uint32_t)n, &t);) {
-        (void)ech_os_collapse((void *)(start + t * ECH_HUGE_PAGE), ECH_HUGE_PAGE);
-        stop = core->idx == 0 && p->args->poll != NULL &&
-               p->args->poll(p->args->poll_ctx, p->n_polls++);
-    }
-    ech_pool_barrier(core);
-}
-
-static void pack_core(void *const run, ech_core *const core)
-{
-    packing *const p = run;
-    char *const image = p->args->tensors[p->args->n_tensors - 1].ptr;
-    for (uint32_t i = 0; i < p->n_items; i++) {
-        const ech_pack_item *const it = &p->items[i];
-        const void *const source = p->args->tensors[it->src_tensor].ptr;
-        bool stop = false;
-        for (uint32_t t; !stop && ech_pool_tile(core, ech_pack_item_tiles(it), &t);) {
-            ech_pack_tile(it, t, source, image);
-            stop = core->idx == 0 && p->args->poll != NULL &&
-                   p->args->poll(p->args->poll_ctx, p->n_polls++);
-        }
-        if (stop) ech_store_relaxed(&p->stop_at, i);
-        ech_pool_barrier(core);
-        if (ech_load_relaxed(&p->stop_at) <= i) return; /* as in ech_forward_core() */
-    }
-    make_huge(p, core);
-}
-
-static ech_status run_pack(ech_exec *const e, const char *const program,
-                           const ech_exec_args *const a, ech_error *const err)
-{
-    const ech_pack_header *const h = (const ech_pack_header *)program;
-    packing p = {
-        .items = (const ech_pack_item *)(h + 1),
-        .n_items = h->n_items,
-        .args = a,
-        .stop_at = UINT32_MAX,
-    };
-    if (a->n_tensors != h->n_sources + 1 || a->n_scalars != 0)
-        return ech_fail(err, ECH_EINVAL, "packing: %u tensors and %u scalars, needed are %u and 0",
-                        a->n_tensors, a->n_scalars, h->n_sources + 1);
-    const ech_exec_tensor *const image = &a->tensors[h->n_sources];
-    if (image->bytes < h->image_bytes || (uintptr_t)image->ptr % 64 != 0)
-        return ech_fail(err, ECH_EINVAL,
-                        "packing: the image has %zu bytes, needed are %llu, "
-                        "aligned to 64",
-                        image->bytes, (unsigned long long)h->image_bytes);
-    for (uint32_t i = 0; i < h->n_items; i++)
-        ECH_TRY(ech_pack_check_source(&p.items[i], a->tensors[p.items[i].src_tensor].bytes, err));
-    ech_pool_run(e->pool, pack_core, &p);
-    if (p.stop_at != UINT32_MAX) return ech_fail(err, ECH_ECANCELLED, "packing: cancelled");
-    return ECH_OK;
-}
-
 ech_status ech_exec_run(ech_exec *const e, const void *const program, const size_t len,
                         const ech_exec_args *const args, ech_error *const err)
 {
@@ -393,7 +314,7 @@ ech_status ech_exec_run(ech_exec *const e, const void *const program, const size
     case ECH_PROGRAM_FORWARD:
         return run_forward(e, program, args, err);
     case ECH_PROGRAM_PACK:
-        return run_pack(e, program, args, err);
+        return ech_pack_execute(program, args, e->pool, err);
     case ECH_PROGRAM_SAMPLE:
         return ech_sample_run(program, args, e->pool, e->arena, e->arena_bytes, err);
     default:

@@ -287,6 +287,21 @@ uint32_t ech_pack_item_tiles(const ech_pack_item *const it)
     return it->kind == ECH_IMAGE_VECTOR ? 1 : (uint32_t)((it->rows + ECH_PANEL - 1) / ECH_PANEL);
 }
 
+void ech_pack_tile_range(const ech_pack_item *const it, const uint32_t tile,
+                         uint64_t *const ret_from, uint64_t *const ret_to)
+{
+    *ret_from = it->dst_offset;
+    if (it->kind == ECH_IMAGE_VECTOR) {
+        *ret_to = it->dst_offset + it->cols * sizeof(float);
+        return;
+    }
+    const uint64_t r0 = (uint64_t)tile * ECH_PANEL;
+    const uint64_t last = it->rows - r0 < ECH_PANEL ? it->rows - 1 : r0 + ECH_PANEL - 1;
+    const size_t panel_bytes = ech_panel_bytes((ech_pack_type)it->type, it->cols);
+    *ret_from += dst_row(&it->place, r0) / ECH_PANEL * panel_bytes;
+    *ret_to = it->dst_offset + (dst_row(&it->place, last) / ECH_PANEL + 1) * panel_bytes;
+}
+
 void ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const void *const source,
                    void *const image)
 {

@@ -118,6 +118,9 @@ ech_status ech_pack_check_source(const ech_pack_item *item, uint64_t source_byte
 
 /* Tiles of an item, and one of them: 16 source rows of a matrix, or a whole vector. Any core. */
 uint32_t ech_pack_item_tiles(const ech_pack_item *item);
+/* The bytes of the image that a tile writes lie in [*ret_from, *ret_to). */
+void ech_pack_tile_range(const ech_pack_item *item, uint32_t tile, uint64_t *ret_from,
+                         uint64_t *ret_to);
 void ech_pack_tile(const ech_pack_item *item, uint32_t tile, const void *source, void *image);
 
 #endif

@@ -133,6 +133,22 @@ uint64_t ech_os_collapse(void *const ptr, const uint64_t bytes)
     return done;
 }
 
+void ech_os_populate_huge(void *const ptr)
+{
+    unsigned char resident = 0;
+    if (mincore(ptr, 1, &resident) != 0 || (resident & 1)) return;
+    /* The kernel refuses to collapse an empty range: one page is touched, changing nothing. */
+    (void)__atomic_fetch_or((unsigned char *)ptr, 0, __ATOMIC_RELAXED);
+    (void)madvise(ptr, ECH_HUGE_PAGE, MADV_COLLAPSE);
+}
+
+void ech_os_read_ahead(const void *const ptr, const uint64_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t start = (uintptr_t)ptr / page * page;
+    (void)madvise((void *)start, (uintptr_t)ptr + bytes - start, MADV_WILLNEED);
+}
+
 void ech_os_populate_resident(void *const ptr, const uint64_t bytes, const int64_t deadline_ns)
 {
     char *const base = ptr;

@@ -20,6 +20,14 @@ ech_status ech_os_shm_map(const char *name, uint64_t bytes, bool huge, void **re
 ech_status ech_os_file_map(const char *path, void **ret_ptr, uint64_t *ret_bytes, ech_error *err);
 /* Undoes either. bytes as given to, or by, the call that mapped. */
 ech_status ech_os_unmap(void *ptr, uint64_t bytes, ech_error *err);
+/*
+ * Puts a huge page under a 2 MiB-aligned piece of shared memory that nothing was written to yet, so
+ * that filling it takes no fault and no copy. Keeps what other threads write meanwhile. Advice,
+ * never a failure; a piece that is already populated is left alone.
+ */
+void ech_os_populate_huge(void *ptr);
+/* Has the kernel read a part of a mapped file ahead. Advice. */
+void ech_os_read_ahead(const void *ptr, uint64_t bytes);
 /* Makes populated pages huge; returns the bytes for which that worked. */
 uint64_t ech_os_collapse(void *ptr, uint64_t bytes);
 /*
