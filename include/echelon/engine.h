@@ -79,7 +79,12 @@ typedef struct ech_engine_options {
                                    max_seq_len, at most half of the memory that is free */
     ech_kv_type kv_type;
     ech_compute compute;
-    ech_quantize quantize;  /* what the weights are packed as; default: as the files have them */
+    ech_quantize quantize; /* what the weights are packed as; default: as the files have them */
+    ech_load load;         /* where the weights live once they are in the cache */
+    const char *cache_dir; /* folder of packed weights; NULL: as ech_cache_list() says */
+    bool no_cache;         /* pack the model's files, look at no cache and write none */
+    const char *packed;    /* NULL, or a file that ech_engine_pack() made, instead of the cache; one
+                              that was made of other files, or as another type, is an error */
     uint32_t prefill_chunk; /* most prompt rows in one step, 1..512; 0: 256, fewer where the
                                measured cost of a row says that max_itl would be passed */
     uint32_t max_itl_ms;    /* wanted bound of the gap between two tokens of a running choice while
@@ -110,6 +115,24 @@ ECH_API void ech_engine_options_default(ech_engine_options *o);
  */
 ECH_API ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *options,
                                    ech_error *err);
+
+/** What ech_engine_pack() did. */
+typedef struct ech_pack_report {
+    char path[ECH_MODEL_PATH_MAX]; /* the file */
+    bool was_there;                /* in the cache already: nothing was packed */
+    uint64_t source_bytes;         /* of the model's files */
+    uint64_t packed_bytes;         /* of the file */
+    double pack_s, write_s;
+} ech_pack_report;
+
+/*
+ * Packs a model without running it. file: where to, NULL: into the cache, whatever the model's
+ * size. Of the options, those count that say what is packed and how (model_dir, quantize, threads,
+ * cache_dir). Needs memory for the packed weights. Nothing is left running.
+ * Errors: as ech_engine_open; EIO: the file can't be written; and nothing is left of it.
+ */
+ECH_API ech_status ech_engine_pack(const ech_engine_options *options, const char *file,
+                                   ech_pack_report *ret_report, ech_error *err);
 
 /** How far the weights are. */
 typedef struct ech_load_progress {

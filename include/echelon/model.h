@@ -49,6 +49,10 @@ ECH_API ech_status ech_quantize_parse(const char *name, ech_quantize *ret_quanti
 ECH_API const char *ech_pooling_name(ech_pooling pooling);
 /** Reads a name as the command line takes it, "lasttoken" too. EINVAL lists what there is. */
 ECH_API ech_status ech_pooling_parse(const char *name, ech_pooling *ret_pooling, ech_error *err);
+/** "copy", "map"; "?" for a value that is none. */
+ECH_API const char *ech_load_name(ech_load load);
+/** Reads a name as the command line takes it. EINVAL lists what there is. */
+ECH_API ech_status ech_load_parse(const char *name, ech_load *ret_load, ech_error *err);
 
 /** An open model. Opaque. */
 typedef struct ech_model ech_model;
@@ -155,6 +159,38 @@ ECH_API ech_status ech_model_tensor_at(const ech_model *model, uint32_t idx, ech
  * last. The text belongs to the model. Opening prints nothing.
  */
 ECH_API const char *ech_model_warning_at(const ech_model *model, uint32_t idx);
+
+/* ---- the cache of packed weights -------------------------------------------------------------- */
+
+/** A file of the cache. Texts are empty where it says nothing (not usable, unfinished). */
+typedef struct ech_cache_entry {
+    char path[ECH_MODEL_PATH_MAX];
+    char model[ECH_MODEL_PATH_MAX]; /* what was packed */
+    char architecture[32];
+    char type[16];     /* what --quantize said */
+    uint64_t bytes;
+    int64_t created_s; /* seconds since 1970; 0: not known */
+    int64_t used_s;    /* the last time an engine opened it */
+    bool usable;       /* whole, and of this version's layout */
+    bool unfinished;   /* being written, or left by a process that was killed */
+} ech_cache_entry;
+
+/**
+ * What the cache holds, most recently used first. folder: NULL or "" means the environment's
+ * ECHELON_CACHE_DIR, else $XDG_CACHE_HOME/echelon, else ~/.cache/echelon. A folder that doesn't
+ * exist holds nothing. Ownership: *ret_list is the caller's, for free(). Errors: EIO, ENOMEM,
+ * ENOTFOUND: no folder is known.
+ */
+ECH_API ech_status ech_cache_list(const char *folder, ech_cache_entry **ret_list, size_t *ret_n,
+                                  ech_error *err);
+
+/**
+ * Removes the cache's files, and nothing else that lies in the folder; a file that another process
+ * is writing stays. Engines that have one mapped keep it. *ret_n files of *ret_bytes went, on
+ * failure too: EIO is the first that couldn't.
+ */
+ECH_API ech_status ech_cache_clear(const char *folder, size_t *ret_n, uint64_t *ret_bytes,
+                                   ech_error *err);
 
 #ifdef __cplusplus
 }

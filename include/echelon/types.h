@@ -68,4 +68,19 @@ typedef enum ech_pooling {
 #undef X
 } ech_pooling;
 
+/**
+ * Where packed weights live. COPY: in shared memory, read from the cache's file. MAP: the file
+ * itself, mapped; nothing is copied, but the system may drop pages that are idle. Either way a
+ * first load packs into shared memory: X(NAME, value, "name on the command line").
+ */
+#define ECH_LOADS_MAP(X)                                                                           \
+    X(COPY, 0, "copy")                                                                             \
+    X(MAP, 1, "map")
+
+typedef enum ech_load {
+#define X(name, value, text) ECH_LOAD_##name = value,
+    ECH_LOADS_MAP(X)
+#undef X
+} ech_load;
+
 #endif

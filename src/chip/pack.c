@@ -119,6 +119,23 @@ ech_status ech_pack_builder_vector(ech_pack_builder *const b, const ech_image_en
     return add_item(b, &item, err);
 }
 
+ech_status ech_pack_builder_copy(ech_pack_builder *const b, const ech_image_entry *const entry,
+                                 const ech_pack_source source, ech_error *const err)
+{
+    const ech_pack_item item = {
+        .src_offset = source.offset,
+        .src_tensor = source.tensor,
+        .rows = 1,
+        .cols = entry->bytes,
+        .dst_offset = entry->offset,
+        .dst_rows = 1,
+        .place = ech_pack_rows(0),
+        .kind = ECH_IMAGE_RAW,
+        .checksum = entry->checksum,
+    };
+    return add_item(b, &item, err);
+}
+
 ech_status ech_pack_builder_finish(ech_pack_builder *const b, const uint32_t n_sources,
                                    const uint64_t image_bytes, void **const ret_bytes,
                                    size_t *const ret_len, ech_error *const err)
@@ -155,8 +172,10 @@ static ech_status check_item(const ech_pack_item *const it, const ech_pack_heade
         place_fits(&it->place, it->rows, it->dst_rows))
         bytes = ech_matrix_bytes((ech_pack_type)it->type, it->dst_rows, it->cols);
     if (it->kind == ECH_IMAGE_VECTOR && it->rows == 1 && it->cols <= MAX_ROWS) bytes = it->cols * 4;
+    const bool copies = it->kind == ECH_IMAGE_RAW && it->rows == 1;
+    if (copies) bytes = it->cols;
     if (bytes == 0 || it->src_tensor >= h->n_sources ||
-        ech_src_bytes((ech_src_type)it->src_type, it->cols) == 0)
+        (!copies && ech_src_bytes((ech_src_type)it->src_type, it->cols) == 0))
         return ech_fail(err, ECH_EFORMAT, "loading a pack program: item %u has no possible shape",
                         idx);
     const uint64_t align = it->kind == ECH_IMAGE_MATRIX ? 64 : 4;
@@ -184,9 +203,11 @@ ech_status ech_pack_check_source(const ech_pack_item *const item, const uint64_t
                                  ech_error *const err)
 {
     uint64_t bytes = 0;
-    if (__builtin_mul_overflow(ech_src_bytes((ech_src_type)item->src_type, item->cols), item->rows,
-                               &bytes) ||
-        item->src_offset > source_bytes || bytes > source_bytes - item->src_offset)
+    const uint64_t row = item->kind == ECH_IMAGE_RAW
+                             ? item->cols
+                             : ech_src_bytes((ech_src_type)item->src_type, item->cols);
+    if (__builtin_mul_overflow(row, item->rows, &bytes) || item->src_offset > source_bytes ||
+        bytes > source_bytes - item->src_offset)
         return ech_fail(err, ECH_EINVAL,
                         "packing: %llu x %llu numbers at byte %llu lie outside source %u of %llu "
                         "bytes",
@@ -284,15 +305,15 @@ static bool pack_same_type(const ech_pack_item *const it, const char *const src,
 
 uint32_t ech_pack_item_tiles(const ech_pack_item *const it)
 {
-    return it->kind == ECH_IMAGE_VECTOR ? 1 : (uint32_t)((it->rows + ECH_PANEL - 1) / ECH_PANEL);
+    return it->kind == ECH_IMAGE_MATRIX ? (uint32_t)((it->rows + ECH_PANEL - 1) / ECH_PANEL) : 1;
 }
 
 void ech_pack_tile_range(const ech_pack_item *const it, const uint32_t tile,
                          uint64_t *const ret_from, uint64_t *const ret_to)
 {
     *ret_from = it->dst_offset;
-    if (it->kind == ECH_IMAGE_VECTOR) {
-        *ret_to = it->dst_offset + it->cols * sizeof(float);
+    if (it->kind != ECH_IMAGE_MATRIX) {
+        *ret_to = it->dst_offset + it->cols * (it->kind == ECH_IMAGE_RAW ? 1 : sizeof(float));
         return;
     }
     const uint64_t r0 = (uint64_t)tile * ECH_PANEL;
@@ -302,14 +323,18 @@ void ech_pack_tile_range(const ech_pack_item *const it, const uint32_t tile,
     *ret_to = it->dst_offset + (dst_row(&it->place, last) / ECH_PANEL + 1) * panel_bytes;
 }
 
-void ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const void *const source,
+bool ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const void *const source,
                    void *const image)
 {
     const char *const src = (const char *)source + it->src_offset;
     char *const dst = (char *)image + it->dst_offset;
     if (it->kind == ECH_IMAGE_VECTOR) {
         ech_dequant((ech_src_type)it->src_type, src, it->cols, (float *)dst);
-        return;
+        return true;
+    }
+    if (it->kind == ECH_IMAGE_RAW) {
+        memcpy(dst, src, it->cols);
+        return it->checksum == 0 || ech_checksum(dst, it->cols) == it->checksum;
     }
     const uint64_t r0 = (uint64_t)tile * ECH_PANEL;
     const uint32_t n = it->rows - r0 < ECH_PANEL ? (uint32_t)(it->rows - r0) : ECH_PANEL;
@@ -318,6 +343,7 @@ void ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const voi
                           dst_row(&it->place, r0 + ECH_PANEL - 1) == to + ECH_PANEL - 1;
     const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
     char *const panel = dst + to / ECH_PANEL * ech_panel_bytes((ech_pack_type)it->type, it->cols);
-    if (is_panel && pack_same_type(it, src + r0 * row_bytes, panel)) return;
+    if (is_panel && pack_same_type(it, src + r0 * row_bytes, panel)) return true;
     pack_scattered(it, r0, n, src, dst);
+    return true;
 }

@@ -7,6 +7,8 @@
  *           no scalars
  *
  * The image's padding must be zero before (a fresh region is). The progress word counts tiles.
+ * A program without items fills nothing: it enters an image that is there already, as a mapped file
+ * (INPUT then), into the chip's page tables, and locks it in memory if that is allowed.
  *
  *     ech_pack_builder *b;
  *     ech_pack_builder_create(&b);
@@ -84,6 +86,12 @@ ech_status ech_pack_builder_matrix(ech_pack_builder *b, const ech_image_entry *e
 ech_status ech_pack_builder_vector(ech_pack_builder *b, const ech_image_entry *entry,
                                    ech_pack_source source, uint64_t first, uint64_t n,
                                    ech_error *err);
+/*
+ * The entry's bytes as they are in another image, whose checksum they must have (entry->checksum);
+ * source.type means nothing.
+ */
+ech_status ech_pack_builder_copy(ech_pack_builder *b, const ech_image_entry *entry,
+                                 ech_pack_source source, ech_error *err);
 /* The program's bytes, one malloc that the caller frees. Nothing is written on failure. */
 ech_status ech_pack_builder_finish(ech_pack_builder *b, uint32_t n_sources, uint64_t image_bytes,
                                    void **ret_bytes, size_t *ret_len, ech_error *err);
@@ -99,8 +107,9 @@ typedef struct ech_pack_item {
     uint64_t dst_offset; /* in the image: of the matrix, or of the vector's first element written */
     uint64_t dst_rows;   /* of the matrix */
     ech_pack_place place;
-    uint32_t kind; /* ech_image_kind: MATRIX or VECTOR */
-    uint32_t type; /* ech_pack_type of a matrix */
+    uint32_t kind;     /* ech_image_kind: MATRIX, VECTOR, or RAW for `cols` bytes that are copied */
+    uint32_t type;     /* ech_pack_type of a matrix */
+    uint64_t checksum; /* that copied bytes must have */
 } ech_pack_item;
 
 typedef struct ech_pack_header {
@@ -116,11 +125,13 @@ ech_status ech_pack_check(const void *program, size_t len, ech_error *err);
 /* The items whose bytes a source must have; what check leaves open. */
 ech_status ech_pack_check_source(const ech_pack_item *item, uint64_t source_bytes, ech_error *err);
 
-/* Tiles of an item, and one of them: 16 source rows of a matrix, or a whole vector. Any core. */
+/* Tiles of an item, and one of them: 16 source rows of a matrix, a whole vector or copy. Any core.
+ */
 uint32_t ech_pack_item_tiles(const ech_pack_item *item);
 /* The bytes of the image that a tile writes lie in [*ret_from, *ret_to). */
 void ech_pack_tile_range(const ech_pack_item *item, uint32_t tile, uint64_t *ret_from,
                          uint64_t *ret_to);
-void ech_pack_tile(const ech_pack_item *item, uint32_t tile, const void *source, void *image);
+/* False: copied bytes don't have their checksum. */
+bool ech_pack_tile(const ech_pack_item *item, uint32_t tile, const void *source, void *image);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct packing {
     const ech_exec_args *args;
     uint32_t n_polls; /* core 0's */
     uint32_t stop;    /* written by core 0 */
+    uint32_t damaged; /* item whose copy has another checksum, + 1; written by any core */
 } packing;
 
 /* Where a core is in the row of tiles; tiles come to it in ascending order. */
@@ -49,11 +50,13 @@ static const ech_pack_item *find_item(const packing *const p, cursor *const c, c
 static void read_ahead(const ech_pack_item *const it, const uint32_t tile, cursor *const c,
                        const char *const source)
 {
-    const uint64_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
+    const bool copies = it->kind == ECH_IMAGE_RAW;
+    const uint64_t row_bytes =
+        copies ? it->cols : ech_src_bytes((ech_src_type)it->src_type, it->cols);
     const uint64_t end = it->rows * row_bytes, at = (uint64_t)tile * ECH_PANEL * row_bytes;
     if (at + READ_AHEAD / 2 < c->ahead || c->ahead >= end) return;
     const uint64_t from = c->ahead > at ? c->ahead : at;
-    const uint64_t n = end - from < READ_AHEAD ? end - from : READ_AHEAD;
+    const uint64_t n = copies || end - from < READ_AHEAD ? end - from : READ_AHEAD;
     ech_os_read_ahead(source + it->src_offset + from, n);
     c->ahead = from + n;
 }
@@ -87,7 +90,23 @@ static void pack_core(void *const run, ech_core *const core)
         ech_pack_tile_range(it, t - c.first, &from, &to);
         populate(image, from, to);
         read_ahead(it, t - c.first, &c, source);
-        ech_pack_tile(it, t - c.first, source, image->ptr);
+        if (!ech_pack_tile(it, t - c.first, source, image->ptr)) {
+            ech_store_relaxed(&p->damaged, c.item + 1);
+            ech_store_relaxed(&p->stop, 1);
+        }
+    }
+    ech_pool_barrier(core);
+}
+
+/* An image that is there: pieces of it go into the page tables, on all cores. */
+static void enter_core(void *const run, ech_core *const core)
+{
+    packing *const p = run;
+    const ech_exec_tensor *const image = image_of(p);
+    if (core->idx == 0) (void)ech_os_lock(image->ptr, image->bytes);
+    for (uint32_t t; take_tile(p, core, &t);) {
+        const uint64_t at = t * ECH_HUGE_PAGE, left = image->bytes - at;
+        ech_os_populate((char *)image->ptr + at, left < ECH_HUGE_PAGE ? left : ECH_HUGE_PAGE);
     }
     ech_pool_barrier(core);
 }
@@ -108,6 +127,7 @@ static ech_status bind(packing *const p, const ech_pack_header *const h, ech_err
         ECH_TRY(ech_pack_check_source(&p->items[i], a->tensors[p->items[i].src_tensor].bytes, err));
         n_tiles += ech_pack_item_tiles(&p->items[i]);
     }
+    if (h->n_items == 0) n_tiles = (image_of(p)->bytes + ECH_HUGE_PAGE - 1) / ECH_HUGE_PAGE;
     if (n_tiles > UINT32_MAX)
         return ech_fail(err, ECH_ELIMIT, "packing: %llu tiles, the limit is 2^32 - 1",
                         (unsigned long long)n_tiles);
@@ -125,7 +145,11 @@ ech_status ech_pack_execute(const void *const program, const ech_exec_args *cons
         .args = args,
     };
     ECH_TRY(bind(&p, h, err));
-    ech_pool_run(pool, pack_core, &p);
+    ech_pool_run(pool, h->n_items > 0 ? pack_core : enter_core, &p);
+    if (p.damaged != 0)
+        return ech_fail(err, ECH_EFORMAT,
+                        "copying packed weights: the bytes at %llu don't have their checksum",
+                        (unsigned long long)p.items[p.damaged - 1].src_offset);
     if (p.stop != 0) return ech_fail(err, ECH_ECANCELLED, "packing: cancelled");
     return ECH_OK;
 }

@@ -20,6 +20,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/generate_ask.h"
 #include "src/cli/http_client.h"
+#include "src/cli/load_options.h"
 
 static const char *model_dir, *url_text, *api_key, *system_text, *model_name, *trace;
 static int64_t threads, max_tokens, seed = -1;
@@ -58,6 +59,7 @@ static const ech_option OPTIONS[] = {
     { "grammar", 0, ECH_OPT_STRING, &asked.grammar, "FILE", "answers follow this GBNF grammar", 0,
       0, NULL },
     { "trace", 0, ECH_OPT_STRING, &trace, "FILE", "write a Chrome trace at the end", 0, 0, NULL },
+    ECH_LOAD_OPTIONS,
     { "threads", 't', ECH_OPT_INT, &threads, "N", "cores; default: all that are there", 1, 4096,
       NULL },
 };
@@ -421,6 +423,7 @@ static ech_status open_server(chat *const c, ech_server **const ret_server, ech_
     so.engine.model_dir = model_dir;
     so.engine.threads = (uint32_t)threads;
     so.engine.trace_path = trace;
+    ech_take_load_options(&so.engine);
     so.engine.max_running = 1;
     so.port = 0;
     random_key(c->key, sizeof c->key);

@@ -21,6 +21,7 @@
 #include "src/cli/generate_ask.h"
 #include "src/cli/generate_print.h"
 #include "src/cli/last_run.h"
+#include "src/cli/load_options.h"
 
 enum { LOOK_MS = 100, MAX_DEVICES = 16 };
 #define MAX_PROMPT_BYTES ((size_t)256 << 20)
@@ -41,7 +42,6 @@ static int device_ids[MAX_DEVICES];
 static size_t n_devices;
 static ech_kv_type kv_type = ECH_KV_F16;
 static ech_compute compute = ECH_COMPUTE_F32;
-static ech_quantize quantize = ECH_QUANTIZE_KEEP;
 static uint64_t seed, kv_memory;
 static bool has_seed, ignore_eos, as_json, quiet, parse_special = true;
 static const char *model_dir, *platform, *trace_path;
@@ -143,13 +143,6 @@ static const char *take_kv_type(const char *name, const char *value)
     static ech_error err;
     (void)name;
     return ech_kv_type_parse(value, &kv_type, &err) == ECH_OK ? NULL : err.text;
-}
-
-static const char *take_quantize(const char *name, const char *value)
-{
-    (void)name;
-    static ech_error err;
-    return ech_quantize_parse(value, &quantize, &err) == ECH_OK ? NULL : err.text;
 }
 
 static const char *take_compute(const char *name, const char *value)
@@ -255,9 +248,7 @@ static const ech_option OPTIONS[] = {
       take_kv_type },
     { "kv-memory", 0, ECH_OPT_SIZE, &kv_memory, "BYTES", "memory for keys and values", 0, 0, NULL },
     { "compute", 0, ECH_OPT_CALL, NULL, "TYPE", "f32 (default) or bf16", 0, 0, take_compute },
-    { "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",
-      "pack the weights as q8, q4 or bf16; keep (default): as the files have them", 0, 0,
-      take_quantize },
+    ECH_LOAD_OPTIONS,
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N",
       "most prompt tokens in one step; default 256", 1, 512, NULL },
     { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "prints one JSON object a line for each prompt", 0,
@@ -359,7 +350,7 @@ static ech_status open_engine(session *s, ech_error *err)
     o.kv_memory = kv_memory;
     o.kv_type = kv_type;
     o.compute = compute;
-    o.quantize = quantize;
+    ech_take_load_options(&o);
     o.prefill_chunk = (uint32_t)prefill_chunk;
     o.trace_path = trace_path;
     ECH_TRY(ech_engine_open(&s->engine, &o, err));

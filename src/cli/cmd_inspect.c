@@ -9,10 +9,10 @@
 
 #include "echelon/model.h"
 #include "src/cli/commands.h"
+#include "src/cli/load_options.h"
 
 static bool as_json;
 static bool all_tensors;
-static ech_quantize quantize = ECH_QUANTIZE_KEEP;
 
 /* Tensors of one type in the files, summed. */
 typedef struct type_sum {
@@ -204,19 +204,13 @@ static int print_text(const ech_model *const m, const ech_model_info *const i)
     return ECH_EXIT_OK;
 }
 
-static const char *take_quantize(const char *const name, const char *const value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_quantize_parse(value, &quantize, &err) == ECH_OK ? NULL : err.text;
-}
-
 static int run(const int argc, char **const argv)
 {
     if (argc > 1) return ech_usage_error("inspect takes one MODEL, not also '%s'", argv[1]);
     ech_model *m = NULL;
     ech_error err;
-    const ech_model_options options = { .struct_size = sizeof options, .quantize = quantize };
+    const ech_model_options options = { .struct_size = sizeof options,
+                                        .quantize = ech_cli_load.quantize };
     const char *const path = argc > 0 ? argv[0] : NULL;
     if (ech_model_open_with(&m, path, &options, &err) != ECH_OK) return ech_report(&err);
     ech_model_info info;
@@ -231,7 +225,7 @@ static const ech_option OPTIONS[] = {
       NULL },
     { "tensors", 0, ECH_OPT_FLAG, &all_tensors, NULL, "list every tensor", 0, 0, NULL },
     { "quantize", 0, ECH_OPT_CALL, NULL, "TYPE", "sizes as if packed as q8, q4 or bf16", 0, 0,
-      take_quantize },
+      ech_cli_take_quantize },
 };
 
 const ech_command ech_cmd_inspect = {

@@ -16,10 +16,11 @@
 #include "echelon/server.h"
 #include "src/base/log.h"
 #include "src/cli/commands.h"
+#include "src/cli/load_options.h"
 #include "src/cli/sd_notify.h"
 
-static const char *model_dir, *host, *platform, *kv_type, *compute, *quantize, *api_key_file,
-    *api_key, *chat_template, *template_kwargs, *reasoning_field, *pooling, *reasoning_parser,
+static const char *model_dir, *host, *platform, *kv_type, *compute, *api_key_file, *api_key,
+    *chat_template, *template_kwargs, *reasoning_field, *pooling, *reasoning_parser,
     *tool_call_parser;
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
@@ -82,8 +83,7 @@ static const ech_option OPTIONS[] = {
     { "kv-type", 0, ECH_OPT_STRING, &kv_type, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
       NULL },
     { "compute", 0, ECH_OPT_STRING, &compute, "TYPE", "f32 (default) or bf16", 0, 0, NULL },
-    { "quantize", 0, ECH_OPT_STRING, &quantize, "TYPE",
-      "pack the weights as q8, q4 or bf16; keep (default): as the files have them", 0, 0, NULL },
+    ECH_LOAD_OPTIONS,
     { "max-itl", 0, ECH_OPT_INT, &max_itl, "MS", "wanted bound of the gap between two tokens", 1,
       600000, NULL },
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N", "most prompt tokens in one step", 1,
@@ -132,9 +132,6 @@ static int take_types(ech_server_options *const so)
     if (compute != NULL && ech_compute_parse(compute, &so->engine.compute, &err) != ECH_OK) {
         return ech_usage_error("--compute: %s", err.text);
     }
-    if (quantize != NULL && ech_quantize_parse(quantize, &so->engine.quantize, &err) != ECH_OK) {
-        return ech_usage_error("--quantize: %s", err.text);
-    }
     if (pooling != NULL && ech_pooling_parse(pooling, &so->engine.pooling, &err) != ECH_OK) {
         return ech_usage_error("--pooling: %s", err.text);
     }
@@ -162,6 +159,7 @@ static void take_engine(ech_engine_options *const eo)
     eo->max_itl_ms = (uint32_t)max_itl;
     eo->no_prefix_cache = no_prefix_cache;
     eo->trace_path = trace;
+    ech_take_load_options(eo);
 }
 
 static void take_server(ech_server_options *const so)

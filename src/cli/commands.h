@@ -20,6 +20,8 @@
     X(serve)                                                                                       \
     X(perplexity)                                                                                  \
     X(kld)                                                                                         \
+    X(pack)                                                                                        \
+    X(cache)                                                                                       \
     X(version)                                                                                     \
     X(help)
 

@@ -3,7 +3,8 @@
  * The engine's inside, shared by the files that make it:
  *
  *     open.c    plan, regions, fork, programs, close
- *     loop.c    the engine's thread: packing, then the steps
+ *     load.c    filling the weights, writing the cache
+ *     loop.c    the engine's thread: loading, then the steps
  *     live.c    what happens to requests between steps: start, ids, text, end
  *     embed.c   hidden states that become embeddings
  *     chip.c    what happens when a step fails: replace the chip, find who killed it
@@ -15,6 +16,7 @@
 #define ECH_ENGINE_ENGINE_INT_H
 
 #include "src/engine/cost.h"
+#include "src/engine/load.h"
 #include "src/engine/step.h"
 
 typedef enum ech_engine_state {
@@ -41,6 +43,7 @@ struct ech_engine {
     const void *chip_options; // the caller's, read during open; NULL: the cpu chip's
     size_t chip_options_bytes;
 
+    ech_loading loading;
     ech_worker *worker;
     ech_memory memory;
     ech_programs programs;
@@ -117,11 +120,18 @@ void *ech_engine_thread(void *engine);
 
 /* ---- open.c ---- */
 
+/* What ech_engine_open() doesn't say. */
+typedef struct ech_open_how {
+    const void *chip_options; // NULL: the cpu chip's
+    size_t chip_options_bytes;
+    bool is_packing; // for ech_engine_pack()
+} ech_open_how;
+
+ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options *options,
+                               const ech_open_how *how, ech_error *err);
 /* ech_engine_open() with another options blob for the chip, for sim chips that fail on demand. */
 ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options *options,
                               const void *chip_options, size_t chip_options_bytes, ech_error *err);
-/* Fills the weights; the engine's thread. */
-ech_status ech_pack_run(ech_engine *e, ech_error *err);
 
 static inline uint32_t ech_engine_in_flight(const ech_engine *const e)
 {

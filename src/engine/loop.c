@@ -243,7 +243,7 @@ static void turn(ech_engine *e)
 static void load(ech_engine *e)
 {
     ech_error err = { .code = ECH_OK };
-    if (ech_pack_run(e, &err) == ECH_OK) {
+    if (ech_load_run(e, &err) == ECH_OK) {
         set_state(e, ECH_ENGINE_READY, NULL);
         publish(e);
         return;

@@ -77,6 +77,20 @@ static ech_status map_sources(ech_memory *m, ech_worker *w, const ech_model *mod
     return ECH_OK;
 }
 
+/* By its descriptor: what was checked is what is mapped, whatever its name means by now. */
+static ech_status map_cache(ech_worker *w, const char *name, const ech_cache_file *file,
+                            ech_region *ret_region, ech_area *ret_area, ech_error *err)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", file->fd);
+    ECH_TRY(ech_worker_region_map_file(w, name, path, ret_region, err));
+    if (ret_region->bytes != file->bytes)
+        return ech_fail(err, ECH_EFORMAT, "mapping %s: it changed its size just now", file->path);
+    *ret_area = (ech_area){ .ptr = ret_region->ptr, .bytes = ret_region->bytes };
+    return ech_worker_buffer_at(w, ret_region, 0, ret_region->bytes, ECH_ACCESS_READ,
+                                &ret_area->buffer, err);
+}
+
 static ech_status map_region(ech_worker *w, const char *name, uint64_t bytes,
                              ech_region *ret_region, ech_area *ret_area, ech_error *err)
 {
@@ -85,13 +99,24 @@ static ech_status map_region(ech_worker *w, const char *name, uint64_t bytes,
     return ech_worker_buffer_at(w, ret_region, 0, bytes, ECH_ACCESS_RW, &ret_area->buffer, err);
 }
 
+static ech_status map_weights(ech_memory *m, ech_worker *w, const ech_cache_file *file,
+                              bool is_mapped, ech_error *err)
+{
+    ech_region cache_region;
+    if (file != NULL && is_mapped)
+        return map_cache(w, "weights", file, &m->weights_region, &m->weights, err);
+    if (file != NULL) ECH_TRY(map_cache(w, "cache", file, &cache_region, &m->cache, err));
+    return map_region(w, "weights", m->shape.weights_bytes, &m->weights_region, &m->weights, err);
+}
+
 ech_status ech_memory_map(ech_memory *m, ech_worker *w, const ech_memory_shape *shape,
-                          const ech_model *model, ech_error *err)
+                          const ech_model *model, const ech_cache_file *file, bool is_mapped,
+                          ech_error *err)
 {
     *m = (ech_memory){ .shape = *shape };
     ech_region kv_region;
     ECH_TRY(map_sources(m, w, model, err));
-    ECH_TRY(map_region(w, "weights", shape->weights_bytes, &m->weights_region, &m->weights, err));
+    ECH_TRY(map_weights(m, w, file, is_mapped, err));
     ECH_TRY(map_region(w, "kv", shape->n_pages * shape->page_bytes, &kv_region, &m->kv, err));
     area_plan plan[N_STEP_AREAS];
     plan_areas(shape, plan);

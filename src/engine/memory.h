@@ -3,7 +3,8 @@
  * What engine and chip share: every region of the worker, made at its final size before the fork.
  *
  *     source.N   the model's files, read only              read by `pack`
- *     weights    the packed image                          written by `pack`
+ *     cache      a file of packed weights, read only       read by `load`
+ *     weights    the packed image                          written by `pack`, or that file
  *     kv         pages                                     written by `forward`
  *     step       rows, page tables, ids, logits, sampler rows, history, lists, masks, state,
  * records, hidden states
@@ -19,7 +20,7 @@
 #include "src/chip/sampler.h"
 #include "src/chip/step.h"
 #include "src/engine/sched.h"
-#include "src/model/model.h"
+#include "src/model/cache.h"
 
 /* Ints of one slot's lists: what a request may list itself, and as many for DRY's breakers. */
 #define ECH_MAX_LISTS      16384u
@@ -47,6 +48,7 @@ typedef struct ech_memory {
     ech_memory_shape shape;
     uint32_t n_sources;
     ech_area *sources; // [n_sources]
+    ech_area cache;    // the cache file, where the weights are copied out of it
     ech_region weights_region;
     ech_area weights;
     ech_area kv;      // u8  [n_pages, page_bytes]
@@ -63,9 +65,13 @@ typedef struct ech_memory {
     ech_area hidden;  // f32 [2, max_rows, hidden] of embeddings; empty pages until the first one
 } ech_memory;
 
-/* Makes every region of a NEW worker. They are the worker's; fini frees the table alone. */
+/*
+ * Makes every region of a NEW worker. They are the worker's; fini frees the table alone. file: NULL
+ * or packed weights; is_mapped: they are the region `weights` themselves.
+ */
 ech_status ech_memory_map(ech_memory *m, ech_worker *w, const ech_memory_shape *shape,
-                          const ech_model *model, ech_error *err);
+                          const ech_model *model, const ech_cache_file *file, bool is_mapped,
+                          ech_error *err);
 void ech_memory_fini(ech_memory *m);
 /* Bytes of the step's areas, for the plan that is printed. */
 uint64_t ech_memory_step_bytes(const ech_memory_shape *shape);

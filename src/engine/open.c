@@ -48,6 +48,7 @@ static ech_status check_options(const ech_engine_options *o, ech_error *err)
     ECH_TRY(check_option("threads", o->threads, ECH_CPU_MAX_THREADS, err));
     ECH_TRY(check_option("kv_type", o->kv_type, ECH_KV_TYPES - 1, err));
     ECH_TRY(check_option("compute", o->compute, ECH_COMPUTE_BF16, err));
+    ECH_TRY(check_option("load", o->load, ECH_LOAD_MAP, err));
     ECH_TRY(check_option("quantize", o->quantize, ECH_QUANTIZE_Q4, err));
     ECH_TRY(check_option("pooling", o->pooling, ECH_POOLING_CLS, err));
     if (o->platform != NULL && ech_platform_find(o->platform) == NULL)
@@ -173,21 +174,19 @@ static ech_status write_plan(ech_engine *e, const sizes *s, const ech_cpu_option
 static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_threads,
                                     uint64_t *ret_arena_bytes, ech_error *err)
 {
-    ech_buf pack = { 0 }, forward = { 0 }, embed = { 0 };
+    ech_buf forward = { 0 }, embed = { 0 };
     ech_forward_options hidden = s->forward;
     hidden.gives_hidden = true;
     void *sample = NULL;
     size_t sample_len = 0;
     ech_programs *const p = &e->programs;
     ech_worker *const w = e->worker;
-    ech_status rc = ech_model_pack_program(e->model, &pack, err);
+    ech_status rc = ech_load_register(e, err);
     if (rc == ECH_OK) rc = ech_model_forward_program(e->model, &s->forward, &forward, err);
     if (rc == ECH_OK) rc = ech_model_forward_program(e->model, &hidden, &embed, err);
     if (rc == ECH_OK)
         rc = ech_sample_program(s->shape.vocab, s->shape.max_seq_len, n_threads, &sample,
                                 &sample_len, err);
-    if (rc == ECH_OK)
-        rc = ech_worker_register_program(w, "pack", "pack", pack.data, pack.len, &p->pack, err);
     if (rc == ECH_OK)
         rc = ech_worker_register_program(w, "forward", "prefill", forward.data, forward.len,
                                          &p->prefill, err);
@@ -204,7 +203,6 @@ static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_th
         const uint64_t arena = ech_sample_program_arena_bytes(sample);
         *ret_arena_bytes = arena > s->plan.arena_bytes ? arena : s->plan.arena_bytes;
     }
-    ech_buf_fini(&pack);
     ech_buf_fini(&forward);
     ech_buf_fini(&embed);
     free(sample);
@@ -251,6 +249,7 @@ static ech_status open_text(ech_engine *e, const ech_engine_options *o, ech_erro
     };
     ECH_TRY(ech_model_open_with(&e->model, o->model_dir, &options, err));
     ech_model_get_info(e->model, &e->model_info);
+    ECH_TRY(ech_load_find(e, err));
     for (uint32_t i = 0; ech_model_warning_at(e->model, i) != NULL; i++)
         ech_log(ECH_LOG_WARN, "%s: %s", e->model_info.path, ech_model_warning_at(e->model, i));
     return ech_vocab_open(e->model, &e->tokenizer, err);
@@ -332,7 +331,9 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
     ECH_TRY(ech_inbox_create(&e->inbox, err));
     set_limits(e, &s);
     ECH_TRY(open_worker(e, &cpu, err));
-    ECH_TRY(ech_memory_map(&e->memory, e->worker, &s.shape, e->model, err));
+    ECH_TRY(ech_memory_map(&e->memory, e->worker, &s.shape, e->model,
+                           e->loading.has_file ? &e->loading.file : NULL, e->loading.is_mapped,
+                           err));
     ECH_TRY(register_programs(e, &s, cpu.n_threads, &registered_arena, err));
     ECH_ASSERT(registered_arena == cpu.arena_bytes);
     ECH_TRY(ech_worker_init(e->worker, err));
@@ -346,11 +347,20 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
 ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *options,
                            ech_error *err)
 {
-    return ech_engine_open_on(ret_engine, options, NULL, 0, err);
+    const ech_open_how how = { 0 };
+    return ech_engine_open_how(ret_engine, options, &how, err);
 }
 
 ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options *options,
                               const void *chip_options, size_t chip_options_bytes, ech_error *err)
+{
+    const ech_open_how how = { .chip_options = chip_options,
+                               .chip_options_bytes = chip_options_bytes };
+    return ech_engine_open_how(ret_engine, options, &how, err);
+}
+
+ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options *options,
+                               const ech_open_how *how, ech_error *err)
 {
     ECH_TRY(check_options(options, err));
     ech_engine *e = calloc(1, sizeof *e);
@@ -363,8 +373,9 @@ ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options 
     (void)pthread_cond_init(&e->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     e->options = *options;
-    e->chip_options = chip_options;
-    e->chip_options_bytes = chip_options_bytes;
+    e->chip_options = how->chip_options;
+    e->chip_options_bytes = how->chip_options_bytes;
+    e->loading.is_packing = how->is_packing;
     fill_defaults(&e->options);
     if (options->trace_path != NULL && (e->trace_path = strdup(options->trace_path)) == NULL) {
         ech_engine_close(&e);
@@ -377,39 +388,6 @@ ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options 
     }
     *ret_engine = e;
     return ECH_OK;
-}
-
-/* ---- packing ---- */
-
-static ech_status submit_pack(ech_orch *orch, void *arg, ech_error *err)
-{
-    ech_engine *const e = arg;
-    ech_args *const args = &e->args;
-    ech_args_clear(args);
-    for (uint32_t i = 0; i <= e->memory.n_sources; i++) {
-        const bool is_source = i < e->memory.n_sources;
-        const ech_area *const a = is_source ? &e->memory.sources[i] : &e->memory.weights;
-        const ech_tensor t = ech_tensor_view(a->buffer, 0, ECH_DTYPE_U8, 1, &a->bytes);
-        ech_args_add(args, is_source ? ECH_INPUT : ECH_OUTPUT_EXISTING, &t);
-    }
-    return ech_submit_next_level(orch, &e->programs.pack, args, NULL, 0, err);
-}
-
-ech_status ech_pack_run(ech_engine *e, ech_error *err)
-{
-    ech_run *run;
-    ech_model_image_begin(e->model, e->memory.weights.ptr);
-    ECH_TRY(ech_worker_submit(e->worker, submit_pack, e, &run, err));
-    ech_status rc;
-    while ((rc = ech_run_wait(run, 0.05, err)) == ECH_ETIMEOUT) {
-        (void)pthread_mutex_lock(&e->lock);
-        const bool closing = e->is_closing;
-        (void)pthread_mutex_unlock(&e->lock);
-        if (closing) ech_run_cancel(run);
-    }
-    ech_run_release(&run);
-    ech_model_close_sources(e->model);
-    return rc;
 }
 
 /* ---- closing ---- */
@@ -431,6 +409,7 @@ void ech_engine_close(ech_engine **engine)
     if (engine == NULL || (e = *engine) == NULL) return;
     *engine = NULL;
     stop_thread(e);
+    ech_load_fini(e);
     if (e->worker != NULL && e->trace_path != NULL && e->thread_runs &&
         ech_worker_trace_write(e->worker, e->trace_path, &err) != ECH_OK)
         ech_log(ECH_LOG_ERROR, "writing the trace: %s", err.text);

@@ -39,7 +39,7 @@ typedef struct ech_step {
 } ech_step;
 
 typedef struct ech_programs {
-    ech_callable pack, prefill, decode, sample, embed;
+    ech_callable pack, load, prefill, decode, sample, embed;
 } ech_programs;
 
 /*

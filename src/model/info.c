@@ -29,6 +29,12 @@ static const char *const POOLING_NAMES[] = {
 #undef X
 };
 
+static const char *const LOAD_NAMES[] = {
+#define X(name, value, text) [ECH_LOAD_##name] = text,
+    ECH_LOADS_MAP(X)
+#undef X
+};
+
 #define LENGTH_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* The number of a name in a list; EINVAL with all of them. */
@@ -107,6 +113,19 @@ ech_status ech_pooling_parse(const char *const name, ech_pooling *const ret_pool
     if (strcmp(name, "lasttoken") != 0)
         ECH_TRY(find_name("pooling", POOLING_NAMES, LENGTH_OF(POOLING_NAMES), name, &i, err));
     *ret_pooling = (ech_pooling)i;
+    return ECH_OK;
+}
+
+const char *ech_load_name(const ech_load load)
+{
+    return (size_t)load < LENGTH_OF(LOAD_NAMES) ? LOAD_NAMES[load] : "?";
+}
+
+ech_status ech_load_parse(const char *const name, ech_load *const ret_load, ech_error *const err)
+{
+    size_t i = 0;
+    ECH_TRY(find_name("way to load", LOAD_NAMES, LENGTH_OF(LOAD_NAMES), name, &i, err));
+    *ret_load = (ech_load)i;
     return ECH_OK;
 }
 

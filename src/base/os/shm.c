@@ -142,6 +142,21 @@ void ech_os_populate_huge(void *const ptr)
     (void)madvise(ptr, ECH_HUGE_PAGE, MADV_COLLAPSE);
 }
 
+void ech_os_populate(void *const ptr, const uint64_t bytes)
+{
+    (void)madvise(ptr, page_round(bytes), MADV_POPULATE_READ);
+}
+
+void ech_os_forget(void *const ptr, const uint64_t bytes)
+{
+    (void)madvise(ptr, page_round(bytes), MADV_DONTNEED);
+}
+
+bool ech_os_lock(const void *const ptr, const uint64_t bytes)
+{
+    return mlock2(ptr, bytes, MLOCK_ONFAULT) == 0;
+}
+
 void ech_os_read_ahead(const void *const ptr, const uint64_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -26,6 +26,14 @@ ech_status ech_os_unmap(void *ptr, uint64_t bytes, ech_error *err);
  * never a failure; a piece that is already populated is left alone.
  */
 void ech_os_populate_huge(void *ptr);
+/*
+ * Enters a part of a mapping into this process's page tables, reading what isn't in memory. Advice.
+ */
+void ech_os_populate(void *ptr, uint64_t bytes);
+/* Takes a shared mapping out of this process's page tables; touching it again brings it back. */
+void ech_os_forget(void *ptr, uint64_t bytes);
+/* Keeps what is populated of a mapping in memory; false where RLIMIT_MEMLOCK doesn't allow it. */
+bool ech_os_lock(const void *ptr, uint64_t bytes);
 /* Has the kernel read a part of a mapped file ahead. Advice. */
 void ech_os_read_ahead(const void *ptr, uint64_t bytes);
 /* Makes populated pages huge; returns the bytes for which that worked. */

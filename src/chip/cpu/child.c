@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "src/base/error.h"
+#include "src/base/os/shm.h"
 #include "src/chip/bind.h"
 #include "src/chip/platform.h"
 
@@ -83,7 +84,13 @@ static ech_status cpu_run(void *const state, void *const program, const void *co
     (void)program;
     cpu_chip *const c = state;
     const ech_exec_args args = ech_bind_task(task, &c->bound);
-    return ech_exec_run(c->exec, bytes, n_bytes, &args, err);
+    const ech_status rc = ech_exec_run(c->exec, bytes, n_bytes, &args, err);
+    const ech_program_head *const head = bytes;
+    /* A pack task's sources are files: their pages stay in the system's cache, this process is done
+     * with them. */
+    for (uint32_t i = 0; head->kind == ECH_PROGRAM_PACK && i + 1 < args.n_tensors; i++)
+        ech_os_forget(args.tensors[i].ptr, args.tensors[i].bytes);
+    return rc;
 }
 
 const ech_child_ops ech_cpu_child_ops = {

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See load_options.h. Main thread. */
+#include "src/cli/load_options.h"
+
+ech_load_options ech_cli_load;
+
+const char *ech_cli_take_quantize(const char *const name, const char *const value)
+{
+    static ech_error err;
+    (void)name;
+    return ech_quantize_parse(value, &ech_cli_load.quantize, &err) == ECH_OK ? NULL : err.text;
+}
+
+const char *ech_cli_take_load(const char *const name, const char *const value)
+{
+    static ech_error err;
+    (void)name;
+    return ech_load_parse(value, &ech_cli_load.load, &err) == ECH_OK ? NULL : err.text;
+}
+
+void ech_take_load_options(ech_engine_options *const o)
+{
+    o->quantize = ech_cli_load.quantize;
+    o->load = ech_cli_load.load;
+    o->cache_dir = ech_cli_load.cache_dir;
+    o->packed = ech_cli_load.packed;
+    o->no_cache = ech_cli_load.no_cache;
+}

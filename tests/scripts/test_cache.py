@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""The cache of packed weights as a user meets it: whatever is in it, the same tokens come out. ECHELON names the program."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODEL = os.path.join(ROOT, "models", "tale")
+ECHELON = os.environ["ECHELON"]
+
+
+def run(folder, *args, ok=True):
+    env = dict(os.environ, ECHELON_CACHE_DIR=folder, ECHELON_OVERSUBSCRIBE="1")
+    out = subprocess.run([ECHELON, *args], capture_output=True, text=True, timeout=100, env=env)
+    if ok and out.returncode != 0:
+        sys.exit(f"{args}: {out.stderr}")
+    return out
+
+
+def generate(folder, *args):
+    out = run(folder, "generate", "-m", MODEL, "--prompt", "Once upon a time", "--max-new-tokens", "12", "--json",
+              "--ignore-eos", "--logprobs", "2", "--max-seq-len", "64", *args)
+    row = json.loads(out.stdout)
+    return (row["token_ids"], row.get("logprobs")), out.stderr
+
+
+def files(folder):
+    return json.loads(run(folder, "cache", "list", "--json").stdout)["files"]
+
+
+def check(what, right):
+    if not right:
+        sys.exit(f"wrong: {what}")
+
+
+def loads_alike(folder):
+    """Packed afresh, from the cache copied and mapped, from a file that was moved."""
+    fresh, _ = generate(folder, "--no-cache")
+    check("no cache was asked for", files(folder) == [])
+    made = json.loads(run(folder, "pack", "--json", MODEL).stdout)
+    check("it was not there", made["was_there"] is False)
+    check("it is there now", json.loads(run(folder, "pack", "--json", MODEL).stdout)["was_there"] is True)
+    check("one file", [f["path"] for f in files(folder)] == [made["path"]])
+    moved = os.path.join(folder, "moved")
+    run(folder, "pack", "-o", moved, MODEL)
+    for args in (["--load", "copy"], ["--load", "map"], ["--packed", moved], ["--packed", moved, "--load", "map"],
+                 ["--threads", "1"], ["--threads", "3", "--load", "map"]):
+        got, err = generate(folder, *args)
+        check(f"{args}: {got} instead of {fresh}", got == fresh)
+        check(f"{args} says {err}", err == "")
+    out = run(folder, "generate", "-m", MODEL, "--quantize", "q4", "--packed", moved, "--prompt", "x", ok=False)
+    check(f"a file of another type: {out.stderr}", out.returncode == 1 and "which is not what" in out.stderr)
+    os.unlink(moved)
+    return fresh
+
+
+def survives_damage(folder, fresh):
+    path = files(folder)[0]["path"]
+    size = os.path.getsize(path)
+    whole = open(path, "rb").read()
+    damages = [whole[:size // 2], whole[:100], b"", b"x" * 5000, whole[:20] + b"\xff" + whole[21:],
+               whole[:size // 3] + bytes([whole[size // 3] ^ 1]) + whole[size // 3 + 1:]]
+    for i, bad in enumerate(damages):
+        with open(path + "2", "wb") as f:
+            f.write(bad)
+        os.rename(path + "2", path)
+        got, err = generate(folder)
+        check(f"damage {i}: {got}", got == fresh)
+        check(f"damage {i} is one line: {err!r}", err.count("\n") == 1 and "packed again" in err)
+        run(folder, "pack", MODEL)
+    check("written again", [f["state"] for f in files(folder)] == ["usable"])
+
+
+def two_at_a_time(folder):
+    run(folder, "cache", "clear")
+    env = dict(os.environ, ECHELON_CACHE_DIR=folder, ECHELON_OVERSUBSCRIBE="1")
+    both = [subprocess.Popen([ECHELON, "pack", MODEL], env=env, stdout=subprocess.DEVNULL) for _ in range(3)]
+    check("all of them pack", [p.wait(timeout=100) for p in both] == [0, 0, 0])
+    check("into one file", [f["state"] for f in files(folder)] == ["usable"])
+
+
+def unwritable(folder, fresh):
+    run(folder, "cache", "clear")
+    out = run("/proc/nowhere", "pack", MODEL, ok=False)
+    check(f"no folder: {out.stderr}", out.returncode == 1 and "/proc/nowhere" in out.stderr)
+    check("it runs without", generate("/proc/nowhere")[0] == fresh)
+    check("nothing is left", os.listdir(folder) == [])
+
+
+def replaced_while_mapped(folder, fresh):
+    """Clearing the cache takes nothing from an engine that has the file mapped."""
+    run(folder, "pack", MODEL)
+    env = dict(os.environ, ECHELON_CACHE_DIR=folder, ECHELON_OVERSUBSCRIBE="1")
+    server = subprocess.Popen([ECHELON, "serve", "-m", MODEL, "--port", "0", "--load", "map", "--max-seq-len", "64"],
+                              stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        url = server.stdout.readline().strip()
+        import urllib.request
+        def ask():
+            body = json.dumps({"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True,
+                               "seed": 1}).encode()
+            for _ in range(100):
+                try:
+                    r = urllib.request.urlopen(urllib.request.Request(url + "/v1/completions", body,
+                                                                      {"Content-Type": "application/json"}), timeout=60)
+                    return json.loads(r.read())["choices"][0]["text"]
+                except urllib.error.HTTPError as e:
+                    if e.code != 503:
+                        raise
+                    time.sleep(0.1)
+        before = ask()
+        run(folder, "cache", "clear")
+        check("the same text", ask() == before)
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def main():
+    folder = tempfile.mkdtemp(prefix="echelon-cache-")
+    try:
+        fresh = loads_alike(folder)
+        survives_damage(folder, fresh)
+        two_at_a_time(folder)
+        unwritable(folder, fresh)
+        replaced_while_mapped(folder, fresh)
+    finally:
+        shutil.rmtree(folder)
+
+
+main()
