@@ -20,6 +20,7 @@
 struct ech_exec {
     ech_pool *pool;
     ech_cpu_ops ops;
+    const ech_pack_ops *pack_ops;
     char *arena;
     uint64_t arena_bytes;
     ech_row rows[ECH_MAX_ROWS];
@@ -51,7 +52,9 @@ static ech_status choose_kernels(ech_exec *const e, const ech_isa isa, ech_error
 {
     uint32_t features = 0;
     ECH_TRY(ech_cpu_features_allowed(&features, err));
-    ech_cpu_ops_init(&e->ops, features & ech_cpu_features_mask(isa));
+    features &= ech_cpu_features_mask(isa);
+    ech_cpu_ops_init(&e->ops, features);
+    e->pack_ops = ech_pack_ops_for(features);
     return ECH_OK;
 }
 
@@ -314,7 +317,7 @@ ech_status ech_exec_run(ech_exec *const e, const void *const program, const size
     case ECH_PROGRAM_FORWARD:
         return run_forward(e, program, args, err);
     case ECH_PROGRAM_PACK:
-        return ech_pack_execute(program, args, e->pool, err);
+        return ech_pack_execute(program, args, e->pool, e->pack_ops, err);
     case ECH_PROGRAM_SAMPLE:
         return ech_sample_run(program, args, e->pool, e->arena, e->arena_bytes, err);
     default:

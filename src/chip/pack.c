@@ -224,15 +224,18 @@ ech_status ech_pack_check_source(const ech_pack_item *const item, const uint64_t
 #define CHUNK 256
 
 /* x[i] to column k + i of one row (lane) of a panel. */
-static void put_row(char *const panel, const ech_pack_type type, const uint32_t lane,
-                    const uint64_t k, const float *const x, const uint32_t n)
+static void put_row(const ech_pack_ops *const ops, char *const panel, const ech_pack_type type,
+                    const uint32_t lane, const uint64_t k, const float *const x, const uint32_t n)
 {
     float *const f32 = (float *)panel;
     uint16_t *const u16 = (uint16_t *)panel;
     if (ech_pack_is_quant(type)) {
-        for (uint32_t i = 0; i < n; i += ECH_QUANT_BLOCK)
-            ech_quant_put(panel, type, lane, k + i, x + i,
-                          n - i < ECH_QUANT_BLOCK ? n - i : ECH_QUANT_BLOCK);
+        uint32_t i = 0;
+        for (ech_quant_block b = { 0 }; i + ECH_QUANT_BLOCK <= n; i += ECH_QUANT_BLOCK) {
+            ops->quantise(type, x + i, &b);
+            ech_quant_store(panel, type, lane, k + i, &b);
+        }
+        if (i < n) ech_quant_put(panel, type, lane, k + i, x + i, n - i);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -246,32 +249,52 @@ static void put_row(char *const panel, const ech_pack_type type, const uint32_t 
     }
 }
 
-/* Rows [r0, r0 + n) wherever they go, number by number. */
-static void pack_scattered(const ech_pack_item *const it, const uint64_t r0, const uint32_t n,
-                           const char *const src, char *const matrix)
+static void widen(const ech_pack_ops *const ops, const ech_src_type type, const char *const from,
+                  const uint32_t n, float *const x)
+{
+    if (type == ECH_SRC_BF16)
+        ops->widen_bf16(from, n, x);
+    else if (type == ECH_SRC_F16)
+        ops->widen_f16(from, n, x);
+    else
+        ech_dequant(type, from, n, x);
+}
+
+/* Columns [k, k + n) of one source row to one row (lane) of a panel. */
+static void pack_piece(const ech_pack_ops *const ops, const ech_pack_item *const it,
+                       const char *const row, const uint64_t k, const uint32_t n, char *const panel,
+                       const uint32_t lane)
+{
+    const ech_src_type source = (ech_src_type)it->src_type;
+    const ech_pack_type type = (ech_pack_type)it->type;
+    const char *const from = row + ech_src_bytes(source, k);
+    float x[CHUNK];
+    if (ech_repack_has(source, type)) {
+        ech_repack(source, from, n, panel, type, lane, k);
+        return;
+    }
+    widen(ops, source, from, n, x);
+    put_row(ops, panel, type, lane, k, x, n);
+}
+
+/* Rows [r0, r0 + n) wherever they go. A few columns of all rows, so that their places stay near. */
+static void pack_scattered(const ech_pack_ops *const ops, const ech_pack_item *const it,
+                           const uint64_t r0, const uint32_t n, const char *const src,
+                           char *const matrix)
 {
     const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
     const size_t panel_bytes = ech_panel_bytes((ech_pack_type)it->type, it->cols);
-    for (uint32_t r = 0; r < n; r++) {
-        const uint64_t to = dst_row(&it->place, r0 + r);
-        char *const panel = matrix + to / ECH_PANEL * panel_bytes;
-        float x[CHUNK];
-        for (uint64_t k = 0; k < it->cols; k += CHUNK) {
-            const uint32_t nk = it->cols - k < CHUNK ? (uint32_t)(it->cols - k) : CHUNK;
-            const char *const from =
-                src + (r0 + r) * row_bytes + ech_src_bytes((ech_src_type)it->src_type, k);
-            if (ech_repack_has((ech_src_type)it->src_type, (ech_pack_type)it->type)) {
-                ech_repack((ech_src_type)it->src_type, from, nk, panel, (ech_pack_type)it->type,
-                           (uint32_t)(to % ECH_PANEL), k);
-                continue;
-            }
-            ech_dequant((ech_src_type)it->src_type, from, nk, x);
-            put_row(panel, (ech_pack_type)it->type, (uint32_t)(to % ECH_PANEL), k, x, nk);
+    for (uint64_t k = 0; k < it->cols; k += CHUNK) {
+        const uint32_t nk = it->cols - k < CHUNK ? (uint32_t)(it->cols - k) : CHUNK;
+        for (uint32_t r = 0; r < n; r++) {
+            const uint64_t to = dst_row(&it->place, r0 + r);
+            pack_piece(ops, it, src + (r0 + r) * row_bytes, k, nk,
+                       matrix + to / ECH_PANEL * panel_bytes, (uint32_t)(to % ECH_PANEL));
         }
     }
 }
 
-/* 16 rows of n-byte words into [word][16]: the panel's own order for words of its size. */
+/* 16 rows of 16-bit words into [word][16]. */
 static void interleave16(const char *const src, const size_t row_bytes, uint16_t *const dst,
                          const uint64_t n)
 {
@@ -280,24 +303,17 @@ static void interleave16(const char *const src, const size_t row_bytes, uint16_t
             memcpy(&dst[k * ECH_PANEL + r], src + r * row_bytes + 2 * k, 2);
 }
 
-static void interleave32(const char *const src, const size_t row_bytes, uint32_t *const dst,
-                         const uint64_t n)
-{
-    for (uint64_t k = 0; k < n; k++)
-        for (uint32_t r = 0; r < ECH_PANEL; r++)
-            memcpy(&dst[k * ECH_PANEL + r], src + r * row_bytes + 4 * k, 4);
-}
-
 /* A whole panel whose numbers keep their type. False when it isn't such a case. */
-static bool pack_same_type(const ech_pack_item *const it, const char *const src, char *const panel)
+static bool pack_same_type(const ech_pack_ops *const ops, const ech_pack_item *const it,
+                           const char *const src, char *const panel)
 {
     const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
     if (it->src_type == ECH_SRC_F32 && it->type == ECH_PACK_F32)
-        interleave32(src, row_bytes, (uint32_t *)panel, it->cols);
+        ops->interleave32(src, row_bytes, it->cols, (uint32_t *)panel);
     else if (it->src_type == ECH_SRC_F16 && it->type == ECH_PACK_F16)
         interleave16(src, row_bytes, (uint16_t *)panel, it->cols);
     else if (it->src_type == ECH_SRC_BF16 && it->type == ECH_PACK_BF16 && it->cols % 2 == 0)
-        interleave32(src, row_bytes, (uint32_t *)panel, it->cols / 2);
+        ops->interleave32(src, row_bytes, it->cols / 2, (uint32_t *)panel);
     else
         return false;
     return true;
@@ -323,8 +339,8 @@ void ech_pack_tile_range(const ech_pack_item *const it, const uint32_t tile,
     *ret_to = it->dst_offset + (dst_row(&it->place, last) / ECH_PANEL + 1) * panel_bytes;
 }
 
-bool ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const void *const source,
-                   void *const image)
+bool ech_pack_tile(const ech_pack_ops *const ops, const ech_pack_item *const it,
+                   const uint32_t tile, const void *const source, void *const image)
 {
     const char *const src = (const char *)source + it->src_offset;
     char *const dst = (char *)image + it->dst_offset;
@@ -343,7 +359,7 @@ bool ech_pack_tile(const ech_pack_item *const it, const uint32_t tile, const voi
                           dst_row(&it->place, r0 + ECH_PANEL - 1) == to + ECH_PANEL - 1;
     const size_t row_bytes = ech_src_bytes((ech_src_type)it->src_type, it->cols);
     char *const panel = dst + to / ECH_PANEL * ech_panel_bytes((ech_pack_type)it->type, it->cols);
-    if (is_panel && pack_same_type(it, src + r0 * row_bytes, panel)) return true;
-    pack_scattered(it, r0, n, src, dst);
+    if (is_panel && pack_same_type(ops, it, src + r0 * row_bytes, panel)) return true;
+    pack_scattered(ops, it, r0, n, src, dst);
     return true;
 }

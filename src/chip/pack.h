@@ -22,6 +22,7 @@
 #ifndef ECH_CHIP_PACK_H
 #define ECH_CHIP_PACK_H
 
+#include "src/chip/pack_ops.h"
 #include "src/chip/program.h"
 
 /* How numbers are stored in a source file. Part of the program format: append only. */
@@ -132,6 +133,7 @@ uint32_t ech_pack_item_tiles(const ech_pack_item *item);
 void ech_pack_tile_range(const ech_pack_item *item, uint32_t tile, uint64_t *ret_from,
                          uint64_t *ret_to);
 /* False: copied bytes don't have their checksum. */
-bool ech_pack_tile(const ech_pack_item *item, uint32_t tile, const void *source, void *image);
+bool ech_pack_tile(const ech_pack_ops *ops, const ech_pack_item *item, uint32_t tile,
+                   const void *source, void *image);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct packing {
     uint32_t n_items;
     uint32_t n_tiles; /* of all items */
     const ech_exec_args *args;
+    const ech_pack_ops *ops;
     uint32_t n_polls; /* core 0's */
     uint32_t stop;    /* written by core 0 */
     uint32_t damaged; /* item whose copy has another checksum, + 1; written by any core */
@@ -90,7 +91,7 @@ static void pack_core(void *const run, ech_core *const core)
         ech_pack_tile_range(it, t - c.first, &from, &to);
         populate(image, from, to);
         read_ahead(it, t - c.first, &c, source);
-        if (!ech_pack_tile(it, t - c.first, source, image->ptr)) {
+        if (!ech_pack_tile(p->ops, it, t - c.first, source, image->ptr)) {
             ech_store_relaxed(&p->damaged, c.item + 1);
             ech_store_relaxed(&p->stop, 1);
         }
@@ -136,13 +137,15 @@ static ech_status bind(packing *const p, const ech_pack_header *const h, ech_err
 }
 
 ech_status ech_pack_execute(const void *const program, const ech_exec_args *const args,
-                            ech_pool *const pool, ech_error *const err)
+                            ech_pool *const pool, const ech_pack_ops *const ops,
+                            ech_error *const err)
 {
     const ech_pack_header *const h = program;
     packing p = {
         .items = (const ech_pack_item *)(h + 1),
         .n_items = h->n_items,
         .args = args,
+        .ops = ops,
     };
     ECH_TRY(bind(&p, h, err));
     ech_pool_run(pool, h->n_items > 0 ? pack_core : enter_core, &p);

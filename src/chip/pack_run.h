@@ -11,6 +11,6 @@
  * written; ECANCELLED when poll ended it.
  */
 ech_status ech_pack_execute(const void *program, const ech_exec_args *args, ech_pool *pool,
-                            ech_error *err);
+                            const ech_pack_ops *ops, ech_error *err);
 
 #endif

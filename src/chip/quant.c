@@ -7,6 +7,7 @@
 #include "src/chip/quant.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "src/chip/half.h"
 
@@ -87,21 +88,33 @@ void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t
     scales_at(unit, type, half)[lane] = b->d;
     if (type == ECH_PACK_Q4M) scales_at(unit, type, 2 + half)[lane] = b->m;
     if (type == ECH_PACK_Q8) {
-        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
-            data[byte_q8(lane, i)] = b->q[i];
+        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i += 4)
+            memcpy(data + byte_q8(lane, i), b->q + i, 4);
         return;
     }
-    for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i++)
-        data[byte_q8(lane, i)] = (uint8_t)(b->q[i] | b->q[i + ECH_QUANT_BLOCK / 2] << 4);
+    /* Four bytes at a time; no nibble reaches into the next byte. */
+    for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i += 4) {
+        uint32_t low, high;
+        memcpy(&low, b->q + i, 4);
+        memcpy(&high, b->q + i + ECH_QUANT_BLOCK / 2, 4);
+        const uint32_t both = low | high << 4;
+        memcpy(data + byte_q8(lane, i), &both, 4);
+    }
+}
+
+void ech_quantise(const ech_pack_type type, const float *const x, const uint32_t n,
+                  ech_quant_block *const b)
+{
+    if (type == ECH_PACK_Q8) quantise_q8(x, n, b);
+    if (type == ECH_PACK_Q4) quantise_q4(x, n, b);
+    if (type == ECH_PACK_Q4M) quantise_q4m(x, n, b);
 }
 
 void ech_quant_put(char *const panel, const ech_pack_type type, const uint32_t lane,
                    const uint64_t k, const float *const x, const uint32_t n)
 {
     ech_quant_block b = { 0 };
-    if (type == ECH_PACK_Q8) quantise_q8(x, n, &b);
-    if (type == ECH_PACK_Q4) quantise_q4(x, n, &b);
-    if (type == ECH_PACK_Q4M) quantise_q4m(x, n, &b);
+    ech_quantise(type, x, n, &b);
     ech_quant_store(panel, type, lane, k, &b);
 }
 

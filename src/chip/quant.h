@@ -74,6 +74,8 @@ typedef struct ech_quant_block {
 /* The block of one row (lane) of a panel at column k, a multiple of 32. */
 void ech_quant_store(char *panel, ech_pack_type type, uint32_t lane, uint64_t k,
                      const ech_quant_block *b);
+/* n <= 32 numbers as a block of that type: which scale, which integers. */
+void ech_quantise(ech_pack_type type, const float *x, uint32_t n, ech_quant_block *b);
 /* One block of one row (lane) of a panel, from n <= 32 numbers; k is a multiple of 32. */
 void ech_quant_put(char *panel, ech_pack_type type, uint32_t lane, uint64_t k, const float *x,
                    uint32_t n);

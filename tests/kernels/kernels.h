@@ -38,6 +38,7 @@ bool same_f32(float a, float b);
 
 void check_mm(const level *l);
 void check_vector(const level *l);
+void check_pack(const level *l);
 void bench_all(const level *levels, uint32_t n_levels);
 
 #endif

@@ -127,6 +127,7 @@ int main(int argc, char **argv)
         const uint64_t before = n_failures, checked = n_checks;
         check_mm(&present[i]);
         check_vector(&present[i]);
+        check_pack(&present[i]);
         printf("%s %s: %llu checks\n", n_failures == before ? "ok  " : "FAIL", present[i].name,
                (unsigned long long)(n_checks - checked));
     }
