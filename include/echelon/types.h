@@ -37,14 +37,16 @@ typedef enum ech_compute {
 
 /**
  * What matrices are written as when they are packed. KEEP: as the files have them. Otherwise those
- * that take more bits than this: X(NAME, value, "name on the command line"). Q8 and Q4 are blocks
- * of 32 with a scale; with Q4, embedding and head are written as Q8. Vectors stay f32.
+ * that take more bits than this: X(NAME, value, "name on the command line"). Q8, Q6 and Q4 are
+ * blocks of 32 with a scale; with Q6 and Q4, embedding and head are written as Q8. Vectors stay
+ * f32.
  */
 #define ECH_QUANTIZE_MAP(X)                                                                        \
     X(KEEP, 0, "keep")                                                                             \
     X(BF16, 1, "bf16")                                                                             \
     X(Q8, 2, "q8")                                                                                 \
-    X(Q4, 3, "q4")
+    X(Q4, 3, "q4")                                                                                 \
+    X(Q6, 4, "q6")
 
 typedef enum ech_quantize {
 #define X(name, value, text) ECH_QUANTIZE_##name = value,

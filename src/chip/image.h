@@ -13,7 +13,7 @@
  *     f16   [panel][k][16]
  *     bf16  [panel][k/2][16][2]        one load: 16 rows x 2 k, for shifts and for dot products
  *
- *     q8, q4, q4m  blocks with scales, see quant.h
+ *     q8, q6, q4, q4m  blocks with scales, see quant.h
  *
  * Rows are padded to 16, odd K of bf16 to 2, both with zeros. One layout serves every instruction
  * set. Vectors are f32, contiguous. A raw entry is bytes that only its owner interprets.
@@ -46,6 +46,7 @@ typedef enum ech_pack_type {
     ECH_PACK_Q8,  /* 8-bit blocks of 32 columns with a scale: quant.h */
     ECH_PACK_Q4,  /* 4-bit blocks with a scale */
     ECH_PACK_Q4M, /* 4-bit blocks with a scale and a minimum */
+    ECH_PACK_Q6,  /* 6-bit blocks with a scale */
     ECH_PACK_COUNT,
 } ech_pack_type;
 

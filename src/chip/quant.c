@@ -37,18 +37,19 @@ static void quantise_q8(const float *const x, const uint32_t n, ech_quant_block 
         b->q[i] = 128;
 }
 
-/* The number of largest magnitude becomes -8 d exactly. */
-static void quantise_q4(const float *const x, const uint32_t n, ech_quant_block *const b)
+/* Numbers 0 … 2 half - 1; that of largest magnitude becomes -half d exactly. */
+static void quantise_signed(const float *const x, const uint32_t n, const float half,
+                            ech_quant_block *const b)
 {
     float max = 0.0f;
     for (uint32_t i = 0; i < n; i++)
         max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
-    b->d = ech_f16_from_f32_clamped(max / -8.0f);
+    b->d = ech_f16_from_f32_clamped(max / -half);
     const float inverse = inverse_of(b->d);
     for (uint32_t i = 0; i < n; i++)
-        b->q[i] = (uint8_t)clamp(rintf(x[i] * inverse) + 8.0f, 0, 15);
+        b->q[i] = (uint8_t)clamp(rintf(x[i] * inverse) + half, 0, 2 * (int32_t)half - 1);
     for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
-        b->q[i] = 8;
+        b->q[i] = (uint8_t)half;
 }
 
 static void quantise_q4m(const float *const x, const uint32_t n, ech_quant_block *const b)
@@ -79,6 +80,36 @@ static size_t byte_q8(const uint32_t lane, const uint32_t i)
     return (size_t)(i / 4) * 64 + lane * 4 + i % 4;
 }
 
+/* Bytes before the pairs of high bits in a block of q6. */
+#define PAIRS 256
+
+/* Bits 4 and 5 of a block's numbers; ech_quant_store() writes the nibbles. */
+static void store_q6(uint8_t *const data, const uint32_t lane, const ech_quant_block *const b)
+{
+    for (uint32_t j = 0; j < 2; j++) {
+        uint32_t pairs = 0;
+        for (uint32_t c = 0; c < 4; c++) {
+            uint32_t q;
+            memcpy(&q, b->q + (size_t)4 * (j + 2 * c), 4);
+            pairs |= (q >> 4 & 0x03030303u) << 2 * c;
+        }
+        memcpy(data + PAIRS + byte_q8(lane, 4 * j), &pairs, 4);
+    }
+}
+
+/* Stored number of column i of a block. */
+static int32_t load(const uint8_t *const data, const ech_pack_type type, const uint32_t lane,
+                    const uint32_t i)
+{
+    if (type == ECH_PACK_Q8) return data[byte_q8(lane, i)];
+    const uint8_t pair = data[byte_q8(lane, i % 16)];
+    const int32_t nibble = i < 16 ? pair & 15 : pair >> 4;
+    if (type != ECH_PACK_Q6) return nibble;
+    const uint32_t group = i / 4;
+    const uint8_t high = data[PAIRS + byte_q8(lane, group % 2 * 4 + i % 4)];
+    return nibble | (high >> group / 2 * 2 & 3) << 4;
+}
+
 void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t lane,
                      const uint64_t k, const ech_quant_block *const b)
 {
@@ -93,11 +124,12 @@ void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t
         return;
     }
     /* Four bytes at a time; no nibble reaches into the next byte. */
+    if (type == ECH_PACK_Q6) store_q6(data, lane, b);
     for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i += 4) {
         uint32_t low, high;
         memcpy(&low, b->q + i, 4);
         memcpy(&high, b->q + i + ECH_QUANT_BLOCK / 2, 4);
-        const uint32_t both = low | high << 4;
+        const uint32_t both = (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4;
         memcpy(data + byte_q8(lane, i), &both, 4);
     }
 }
@@ -106,7 +138,8 @@ void ech_quantise(const ech_pack_type type, const float *const x, const uint32_t
                   ech_quant_block *const b)
 {
     if (type == ECH_PACK_Q8) quantise_q8(x, n, b);
-    if (type == ECH_PACK_Q4) quantise_q4(x, n, b);
+    if (type == ECH_PACK_Q6) quantise_signed(x, n, 32.0f, b);
+    if (type == ECH_PACK_Q4) quantise_signed(x, n, 8.0f, b);
     if (type == ECH_PACK_Q4M) quantise_q4m(x, n, b);
 }
 
@@ -126,14 +159,9 @@ void ech_quant_get(const char *const panel, const ech_pack_type type, const uint
         const uint32_t half = k / ECH_QUANT_BLOCK % 2, i = k % ECH_QUANT_BLOCK;
         const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
         const float d = ech_f16_to_f32(scales_at(unit, type, half)[lane]);
-        if (type == ECH_PACK_Q8) {
-            y[k] = d * (float)(data[byte_q8(lane, i)] - 128);
-            continue;
-        }
-        const uint8_t pair = data[byte_q8(lane, i % 16)];
-        const int32_t q = i < 16 ? pair & 15 : pair >> 4;
-        y[k] = type == ECH_PACK_Q4
-                   ? d * (float)(q - 8)
+        const int32_t q = load(data, type, lane, i);
+        y[k] = type != ECH_PACK_Q4M
+                   ? d * (float)(q + ech_quant_factor(type))
                    : fmaf((float)q, d, ech_f16_to_f32(scales_at(unit, type, 2 + half)[lane]));
     }
 }

@@ -6,9 +6,13 @@
  *     q8    [2 blocks][8 groups][16 rows][4 k] bytes q + 128     [2][16] f16 d          1088 bytes
  *     q4    [2 blocks][4 groups][16 rows][4 k] nibbles q         [2][16] f16 d           576 bytes
  *     q4m   as q4                                  [2][16] f16 d, [2][16] f16 m          640 bytes
+ *     q6    [2 blocks]{ [4 groups][16 rows][4 k] low nibbles,
+ *                       [2][16 rows][4 k] pairs of high bits }    [2][16] f16 d           832 bytes
  *
  *     weight:  q8  d * q, q = -128 … 127     q4  d * (q - 8)     q4m  d * q + m, q = 0 … 15
+ *              q6  d * (q - 32), q = 0 … 63
  *     nibbles: byte (j, row, i): low  k = 4 j + i, high k = 4 (j + 4) + i
+ *     pairs:   byte (j, row, i): bits 2 c, 2 c + 1 are those of k = 4 (j + 2 c) + i
  *
  * One 64-byte load is 4 columns of 16 rows, what vpdpbusd sums. Padding columns weigh 0, as do
  * padding rows, whose d (and m) are 0.
@@ -17,10 +21,10 @@
  *
  *     int8 q[columns, to 64]     f32 s[blocks]     i32 c[blocks]
  *
- * x is about s * q; c is the block's sum of q times what the weights' offset needs: -128 (q8), -8
- * (q4), 1 (q4m). A product over K is, blocks in ascending order:
+ * x is about s * q; c is the block's sum of q times what the weights' offset needs: -128 (q8), -32
+ * (q6), -8 (q4), 1 (q4m). A product over K is, blocks in ascending order:
  *
- *     q8, q4   i = sum of (stored q) * (activation q) + c              exact
+ *     q8, q6, q4   i = sum of (stored q) * (activation q) + c              exact
  *              acc = fma(i, d * s, acc)
  *     q4m      acc = fma(fma(i, d, c * m), s, acc), i without c
  */
@@ -34,24 +38,25 @@
 
 static inline bool ech_pack_is_quant(const ech_pack_type type)
 {
-    return type == ECH_PACK_Q8 || type == ECH_PACK_Q4 || type == ECH_PACK_Q4M;
+    return type == ECH_PACK_Q8 || type == ECH_PACK_Q6 || type == ECH_PACK_Q4 ||
+           type == ECH_PACK_Q4M;
 }
 
-/* Bytes of a unit, and those of its numbers alone. */
-static inline uint32_t ech_quant_unit_bytes(const ech_pack_type type)
-{
-    return type == ECH_PACK_Q8 ? 1088 : type == ECH_PACK_Q4 ? 576 : 640;
-}
-
+/* Bytes of a unit's numbers, and of a whole unit. */
 static inline uint32_t ech_quant_data_bytes(const ech_pack_type type)
 {
-    return type == ECH_PACK_Q8 ? 1024 : 512;
+    return type == ECH_PACK_Q8 ? 1024 : type == ECH_PACK_Q6 ? 768 : 512;
+}
+
+static inline uint32_t ech_quant_unit_bytes(const ech_pack_type type)
+{
+    return ech_quant_data_bytes(type) + (type == ECH_PACK_Q4M ? 128 : 64);
 }
 
 /* What a block's sum is multiplied with. */
 static inline int32_t ech_quant_factor(const ech_pack_type type)
 {
-    return type == ECH_PACK_Q8 ? -128 : type == ECH_PACK_Q4 ? -8 : 1;
+    return type == ECH_PACK_Q8 ? -128 : type == ECH_PACK_Q6 ? -32 : type == ECH_PACK_Q4 ? -8 : 1;
 }
 
 static inline uint32_t ech_quant_blocks(const uint64_t cols)

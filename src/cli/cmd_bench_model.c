@@ -130,7 +130,7 @@ static const ech_option OPTIONS[] = {
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N",
       "most prompt tokens in one step; default: the engine's", 1, 512, NULL },
     { "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",
-      "pack the weights as q8, q4 or bf16; keep (default): as the files have them", 0, 0,
+      "pack the weights as q8, q6, q4 or bf16; keep (default): as the files have them", 0, 0,
       take_quantize },
     { "kv-type", 0, ECH_OPT_CALL, NULL, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
       take_kv_type },

@@ -224,7 +224,7 @@ static const ech_option OPTIONS[] = {
     { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "print one JSON object, every tensor in it", 0, 0,
       NULL },
     { "tensors", 0, ECH_OPT_FLAG, &all_tensors, NULL, "list every tensor", 0, 0, NULL },
-    { "quantize", 0, ECH_OPT_CALL, NULL, "TYPE", "sizes as if packed as q8, q4 or bf16", 0, 0,
+    { "quantize", 0, ECH_OPT_CALL, NULL, "TYPE", "sizes as if packed as q8, q6, q4 or bf16", 0, 0,
       ech_cli_take_quantize },
 };
 

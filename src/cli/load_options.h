@@ -28,8 +28,8 @@ const char *ech_cli_take_load(const char *name, const char *value);
 #define ECH_QUANTIZE_OPTION                                                                        \
     {                                                                                              \
         "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",                                                 \
-            "pack the weights as q8, q4 or bf16; keep (default): as the files have them", 0, 0,    \
-            ech_cli_take_quantize                                                                  \
+            "pack the weights as q8, q6, q4 or bf16; keep (default): as the files have them", 0,   \
+            0, ech_cli_take_quantize                                                               \
     }
 #define ECH_CACHE_DIR_OPTION                                                                       \
     {                                                                                              \

@@ -54,7 +54,7 @@ const char *ech_score_take_quantize(const char *name, const char *value);
           0,         0, ech_score_take_compute },                                                  \
     {                                                                                              \
         "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",                                                 \
-            "pack the weights as q8, q4 or bf16; keep (default): as the files have them", 0, 0,    \
+            "pack the weights as q8, q6, q4 or bf16; keep (default): as the files have them", 0, 0,    \
             ech_score_take_quantize                                                                \
     }
 

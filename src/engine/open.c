@@ -49,7 +49,7 @@ static ech_status check_options(const ech_engine_options *o, ech_error *err)
     ECH_TRY(check_option("kv_type", o->kv_type, ECH_KV_TYPES - 1, err));
     ECH_TRY(check_option("compute", o->compute, ECH_COMPUTE_BF16, err));
     ECH_TRY(check_option("load", o->load, ECH_LOAD_MAP, err));
-    ECH_TRY(check_option("quantize", o->quantize, ECH_QUANTIZE_Q4, err));
+    ECH_TRY(check_option("quantize", o->quantize, ECH_QUANTIZE_Q6, err));
     ECH_TRY(check_option("pooling", o->pooling, ECH_POOLING_CLS, err));
     if (o->platform != NULL && ech_platform_find(o->platform) == NULL)
         return ech_fail(err, ECH_EINVAL, "there is no platform '%s', there are: %s", o->platform,

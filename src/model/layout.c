@@ -91,6 +91,8 @@ static uint32_t half_bits(const ech_pack_type type)
         return 64;
     case ECH_PACK_Q8:
         return 17;
+    case ECH_PACK_Q6:
+        return 13;
     case ECH_PACK_Q4M:
         return 10;
     case ECH_PACK_Q4:
@@ -108,6 +110,7 @@ static ech_pack_type quantised_type(const ech_layout *const l, const char *const
     ech_pack_type target = type;
     if (l->quantize == ECH_QUANTIZE_BF16) target = ECH_PACK_BF16;
     if (l->quantize == ECH_QUANTIZE_Q8) target = ECH_PACK_Q8;
+    if (l->quantize == ECH_QUANTIZE_Q6) target = is_edge ? ECH_PACK_Q8 : ECH_PACK_Q6;
     if (l->quantize == ECH_QUANTIZE_Q4) target = is_edge ? ECH_PACK_Q8 : ECH_PACK_Q4;
     return half_bits(target) < half_bits(type) ? target : type;
 }

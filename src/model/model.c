@@ -147,7 +147,7 @@ static ech_status take_options(ech_model *const m, const ech_model_options *cons
                                ech_error *const err)
 {
     if (o != NULL && o->struct_size >= sizeof *o) m->quantize = o->quantize;
-    if ((uint32_t)m->quantize <= ECH_QUANTIZE_Q4) return ECH_OK;
+    if ((uint32_t)m->quantize <= ECH_QUANTIZE_Q6) return ECH_OK;
     return ech_fail(err, ECH_EINVAL, "opening %s: option quantize has no value %d", m->path,
                     (int)m->quantize);
 }

@@ -255,6 +255,7 @@ static void quantised_weights_are_smaller_and_nearly_as_good(void **state)
         double error; /* of a logit against the largest, at most */
     } ROWS[] = { { ECH_QUANTIZE_BF16, 1.0, 0.0 },
                  { ECH_QUANTIZE_Q8, 0.56, 0.05 },
+                 { ECH_QUANTIZE_Q6, 0.46, 0.1 },
                  { ECH_QUANTIZE_Q4, 0.35, 0.5 } };
     runner r;
     float *const exact = run_tale(ECH_QUANTIZE_KEEP, &r);

@@ -42,13 +42,16 @@ void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t facto
     }
 }
 
-/* Stored weight (0 … 255 or 0 … 15) of column i of a block. */
+/* Stored weight (0 … 255, 63 or 15) of column i of a block. */
 static int32_t stored(const ech_pack_type type, const uint8_t *const data, const uint32_t lane,
                       const uint32_t i)
 {
     if (type == ECH_PACK_Q8) return data[(i / 4) * 64 + lane * 4 + i % 4];
     const uint8_t pair = data[(i % 16 / 4) * 64 + lane * 4 + i % 4];
-    return i < 16 ? pair & 15 : pair >> 4;
+    const int32_t nibble = i < 16 ? pair & 15 : pair >> 4;
+    if (type != ECH_PACK_Q6) return nibble;
+    const uint8_t high = data[256 + (i / 4 % 2) * 64 + lane * 4 + i % 4];
+    return nibble | (high >> i / 8 * 2 & 3) << 4;
 }
 
 static float add_block(const ech_pack_type type, const char *const unit, const uint32_t half,
@@ -88,6 +91,11 @@ static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
 void ech_k_mm_q8_q8_ref(const ech_mm_args *const a)
 {
     mm_quant(a, ECH_PACK_Q8);
+}
+
+void ech_k_mm_q6_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q6);
 }
 
 void ech_k_mm_q4_q8_ref(const ech_mm_args *const a)

@@ -23,6 +23,7 @@ ech_mm_fn ech_k_mm_bf16_f32_avx2;
 ech_mm_fn ech_k_mm_s8_f32_avx2;
 ech_mm_fn ech_k_mm_bf16_bf16_avx2;
 ech_mm_fn ech_k_mm_q8_q8_avx2;
+ech_mm_fn ech_k_mm_q6_q8_avx2;
 ech_mm_fn ech_k_mm_q4_q8_avx2;
 ech_mm_fn ech_k_mm_q4m_q8_avx2;
 void ech_k_to_q8_avx2(const float *x, uint32_t n, int32_t factor, void *row);
@@ -35,6 +36,7 @@ ech_mm_fn ech_k_mm_s8_f32_avx512;
 ECH_VECTOR_KERNELS(avx512);
 
 ech_mm_fn ech_k_mm_q8_q8_avx512_vnni;
+ech_mm_fn ech_k_mm_q6_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4m_q8_avx512_vnni;
 

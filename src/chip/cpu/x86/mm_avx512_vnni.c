@@ -97,6 +97,36 @@ ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const 
     }
 }
 
+/* Bits 4 and 5 of a group's numbers, of the four groups whose pairs a byte holds. */
+ALWAYS_INLINE __m512i high_bits(const __m512i pairs, const uint32_t which)
+{
+    const __m512i mask = _mm512_set1_epi8(0x30);
+    if (which == 0) return _mm512_and_si512(_mm512_slli_epi16(pairs, 4), mask);
+    if (which == 1) return _mm512_and_si512(_mm512_slli_epi16(pairs, 2), mask);
+    if (which == 2) return _mm512_and_si512(pairs, mask);
+    return _mm512_and_si512(_mm512_srli_epi16(pairs, 2), mask);
+}
+
+ALWAYS_INLINE void sums_q6(const char *const *const unit, const act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m512i sum[MAX_P][MAX_R])
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i w[MAX_P];
+    UNROLL for (uint32_t g = 0; g < 8; g++)
+    {
+        UNROLL for (uint32_t i = 0; i < n_panels; i++)
+        {
+            const char *const at = unit[i] + block % 2 * 384;
+            const __m512i pair = _mm512_load_si512(at + g % 4 * 64);
+            const __m512i nibble = g < 4 ? pair : _mm512_srli_epi16(pair, 4);
+            w[i] = _mm512_or_si512(_mm512_and_si512(nibble, low),
+                                   high_bits(_mm512_load_si512(at + 256 + g % 2 * 64), g / 2));
+        }
+        group(x, (size_t)block * ECH_QUANT_BLOCK + g * 4, n_panels, n_rows, w, sum);
+    }
+}
+
 /* 16 f16 at index `which` of a unit's scales. */
 ALWAYS_INLINE __m512 scales_at(const char *const unit, const ech_pack_type type,
                                const uint32_t which)
@@ -118,6 +148,8 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
     }
     if (type == ECH_PACK_Q8)
         sums_q8(unit, x, block, n_panels, n_rows, sum);
+    else if (type == ECH_PACK_Q6)
+        sums_q6(unit, x, block, n_panels, n_rows, sum);
     else
         sums_q4(unit, x, block, n_panels, n_rows, sum);
     __m512 d[MAX_P], m[MAX_P];
@@ -180,9 +212,11 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     }
 
 TILE(tile_q8, ECH_PACK_Q8)
+TILE(tile_q6, ECH_PACK_Q6)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
 
 MM_KERNEL(ech_k_mm_q8_q8_avx512_vnni, tile_q8)
+MM_KERNEL(ech_k_mm_q6_q8_avx512_vnni, tile_q6)
 MM_KERNEL(ech_k_mm_q4_q8_avx512_vnni, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx512_vnni, tile_q4m)

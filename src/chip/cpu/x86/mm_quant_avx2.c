@@ -6,6 +6,7 @@
  *
  *   q4   one such sum per block
  *   q8   two, of the stored byte's low and high nibbles: low + 16 * high
+ *   q6   two, of the low nibbles and of the pairs of high bits
  *
  * (A whole stored byte against the activation would reach 2 * 255 * 127. Taking |w| and giving its
  * sign to the activation stays below 2^15, but has to be widened for every 32 products.)
@@ -119,6 +120,41 @@ ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const 
         sum[i][j] = _mm256_madd_epi16(sum[i][j], ones);
 }
 
+ALWAYS_INLINE __m256i q6_high(const __m256i pairs, const uint32_t which)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(pairs, (int)(2 * which)), _mm256_set1_epi8(3));
+}
+
+ALWAYS_INLINE void sums_q6(const char *const *const unit, act_rows *const x, const uint32_t block,
+                           const uint32_t n_panels, const uint32_t n_rows,
+                           __m256i sum[MAX_P][MAX_R])
+{
+    const __m256i mask = _mm256_set1_epi8(15);
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
+    {
+        const char *const at = unit[i / 2] + block % 2 * 384 + i % 2 * 32;
+        __m256i low[MAX_R], high[MAX_R];
+        reload(x, n_rows);
+        UNROLL for (uint32_t g = 0; g < 8; g++)
+        {
+            const __m256i pair = load(at + g % 4 * 64);
+            const __m256i w_low = _mm256_and_si256(g < 4 ? pair : _mm256_srli_epi16(pair, 4), mask);
+            const __m256i w_high = q6_high(load(at + 256 + g % 2 * 64), g / 2);
+            UNROLL for (uint32_t j = 0; j < n_rows; j++)
+            {
+                const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
+                const __m256i a = _mm256_maddubs_epi16(w_low, xj);
+                const __m256i b = _mm256_maddubs_epi16(w_high, xj);
+                low[j] = g == 0 ? a : add16(low[j], a);
+                high[j] = g == 0 ? b : add16(high[j], b);
+            }
+        }
+        UNROLL for (uint32_t j = 0; j < n_rows; j++) sum[i][j] =
+            _mm256_add_epi32(_mm256_madd_epi16(low[j], _mm256_set1_epi16(1)),
+                             _mm256_madd_epi16(high[j], _mm256_set1_epi16(16)));
+    }
+}
+
 ALWAYS_INLINE __m256 scales_at(const char *const unit, const ech_pack_type type,
                                const uint32_t which, const uint32_t half)
 {
@@ -133,6 +169,8 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
     __m256i sum[MAX_P][MAX_R];
     if (type == ECH_PACK_Q8)
         sums_q8(unit, x, block, n_panels, n_rows, sum);
+    else if (type == ECH_PACK_Q6)
+        sums_q6(unit, x, block, n_panels, n_rows, sum);
     else
         sums_q4(unit, x, block, n_panels, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
@@ -191,9 +229,11 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     }
 
 TILE(tile_q8, ECH_PACK_Q8)
+TILE(tile_q6, ECH_PACK_Q6)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
 
 MM_KERNEL(ech_k_mm_q8_q8_avx2, tile_q8)
+MM_KERNEL(ech_k_mm_q6_q8_avx2, tile_q6)
 MM_KERNEL(ech_k_mm_q4_q8_avx2, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx2, tile_q4m)

@@ -119,14 +119,14 @@ static void quantise_q8(const float *const from, ech_quant_block *const b)
     store_bytes(&y, 0.0f, -128.0f, 127.0f, 128, b->q);
 }
 
-static void quantise_q4(const float *const from, ech_quant_block *const b)
+static void quantise_signed(const float *const from, const float half, ech_quant_block *const b)
 {
     const four x = load32(from);
     const float magnitude = max_abs(&x);
     const float max = magnitude != 0.0f ? first_of(&x, magnitude, from) : 0.0f;
-    b->d = ech_f16_from_f32_clamped(max / -8.0f);
+    b->d = ech_f16_from_f32_clamped(max / -half);
     const four y = scaled(&x, inverse_of(b->d));
-    store_bytes(&y, 8.0f, 0.0f, 15.0f, 0, b->q);
+    store_bytes(&y, half, 0.0f, 2.0f * half - 1.0f, 0, b->q);
 }
 
 static void quantise_q4m(const float *const from, ech_quant_block *const b)
@@ -157,7 +157,9 @@ static void quantise(const ech_pack_type type, const float *const x, ech_quant_b
     if (type == ECH_PACK_Q8)
         quantise_q8(x, b);
     else if (type == ECH_PACK_Q4)
-        quantise_q4(x, b);
+        quantise_signed(x, 8.0f, b);
+    else if (type == ECH_PACK_Q6)
+        quantise_signed(x, 32.0f, b);
     else if (type == ECH_PACK_Q4M)
         quantise_q4m(x, b);
     else
