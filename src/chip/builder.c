@@ -89,6 +89,20 @@ static ech_op_buffer buffer(ech_program_builder *const b, const ech_buffer_ref r
     return (ech_op_buffer){ 0 };
 }
 
+ech_buffer_ref ech_program_builder_slice(ech_program_builder *const b, const ech_buffer_ref of,
+                                         const uint32_t from, const uint32_t width)
+{
+    const ech_op_buffer whole = buffer(b, of);
+    if (b->n_buffers == MAX_BUFFERS || from % ECH_PANEL != 0 || width == 0 || width > whole.width ||
+        from > whole.width - width) {
+        fail(b, "a slice that isn't one of its buffer");
+        return of;
+    }
+    b->buffers[b->n_buffers] =
+        (ech_op_buffer){ whole.offset + from * sizeof(float), width, whole.stride };
+    return (ech_buffer_ref){ b->n_buffers++ };
+}
+
 static ech_op_weight weight(ech_program_builder *const b, const ech_image_entry *const e)
 {
     if (e == NULL || e->kind != ECH_IMAGE_MATRIX || e->rows > UINT32_MAX || e->cols > UINT32_MAX) {

@@ -68,6 +68,9 @@ void ech_program_builder_destroy(ech_program_builder **b);
 
 /* f32 [max_rows, width] in the arena. Contents last until overwritten, within one step. */
 ech_buffer_ref ech_program_builder_buffer(ech_program_builder *b, uint32_t width);
+/* Columns [from, from + width) of a buffer, as one to write to; from is a multiple of 16. */
+ech_buffer_ref ech_program_builder_slice(ech_program_builder *b, ech_buffer_ref of, uint32_t from,
+                                         uint32_t width);
 /* cos and sin of pos * inv_freq[i], times scaling, computed once a step. Copies inv_freq. */
 ech_buffer_ref ech_program_builder_rope(ech_program_builder *b, const float *inv_freq,
                                         uint32_t n_freqs, float scaling);

@@ -76,7 +76,9 @@ static bool inside(const uint64_t from, const uint64_t bytes, const uint64_t lim
 static ech_status check_buffer(const checker *const c, const ech_op_buffer *const b,
                                const uint64_t width)
 {
-    const uint64_t bytes = (uint64_t)c->h->max_rows * b->stride * sizeof(float);
+    /* A slice begins within its buffer's rows: of its last row only the columns count. */
+    const uint64_t columns = ((uint64_t)b->width + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL;
+    const uint64_t bytes = ((c->h->max_rows - UINT64_C(1)) * b->stride + columns) * sizeof(float);
     if (b->width != width) return bad(c, "a buffer's width is not what the operation needs");
     if (b->width == 0 || b->stride < b->width || b->stride % 16 != 0 ||
         !inside(b->offset, bytes, c->h->arena_bytes, 64))

@@ -78,7 +78,10 @@ typedef struct ech_forward_header {
 
 _Static_assert(sizeof(ech_forward_header) % 8 == 0, "operations follow it");
 
-/* f32 [max_rows, stride] in the arena; columns width … stride-1 are spare. */
+/*
+ * f32 [max_rows, stride] in the arena, or columns of it: offset is the first one's; columns past
+ * width are spare, or another's.
+ */
 typedef struct ech_op_buffer {
     uint64_t offset;
     uint32_t width;

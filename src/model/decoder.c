@@ -121,6 +121,20 @@ static ech_status bind_matrix(ech_layout *const l, const char *const entry, cons
     return ech_layout_matrix(l, name, sources, n, cols, stacking, err);
 }
 
+/*
+ * One matrix, but where values have another type than the rest, as in files whose values are kept
+ * finer: those are two, so that neither takes the other's bits.
+ */
+static ech_status bind_qkv(ech_layout *const l, const uint32_t layer, const ech_source_rows qkv[3],
+                           ech_error *const err)
+{
+    const uint64_t cols = l->config->hidden, above = qkv[0].rows + qkv[1].rows;
+    if (above % ECH_PANEL != 0 || ech_layout_agrees(l, qkv, 3) || !ech_layout_agrees(l, qkv, 2))
+        return bind_matrix(l, "qkv", layer, qkv, 3, cols, ECH_STACK_BELOW, err);
+    ECH_TRY(bind_matrix(l, "qk", layer, qkv, 2, cols, ECH_STACK_BELOW, err));
+    return bind_matrix(l, "v", layer, qkv + 2, 1, cols, ECH_STACK_BELOW, err);
+}
+
 static ech_status bind_attention(const ech_decoder_traits *const t, ech_layout *const l,
                                  const uint32_t layer, ech_error *const err)
 {
@@ -134,7 +148,7 @@ static ech_status bind_attention(const ech_decoder_traits *const t, ech_layout *
     };
     const ech_source_rows o = source(l, ROLE_O, layer, c->hidden);
     ECH_TRY(bind_vector(l, "attn_norm", ROLE_ATTN_NORM, layer, c->hidden, err));
-    ECH_TRY(bind_matrix(l, "qkv", layer, qkv, 3, c->hidden, ECH_STACK_BELOW, err));
+    ECH_TRY(bind_qkv(l, layer, qkv, err));
     if (t->qk_norm) {
         ECH_TRY(bind_vector(l, "q_norm", ROLE_Q_NORM, layer, c->head_dim, err));
         ECH_TRY(bind_vector(l, "k_norm", ROLE_K_NORM, layer, c->head_dim, err));
@@ -178,6 +192,8 @@ ech_status ech_decoder_bind(const ech_decoder_traits *const t, ech_layout *const
 typedef struct step_buffers {
     ech_buffer_ref x;    /* hidden: the residual stream */
     ech_buffer_ref qkv;  /* (heads + 2 KV heads) × head_dim */
+    ech_buffer_ref qk;   /* its first heads + KV heads */
+    ech_buffer_ref v;    /* and the rest */
     ech_buffer_ref attn; /* heads × head_dim */
     ech_buffer_ref act;  /* ffn */
     ech_buffer_ref rope;
@@ -194,6 +210,11 @@ static ech_status emit_buffers(const ech_config *const c, ech_program_builder *c
     }
     s->x = ech_program_builder_buffer(b, c->hidden);
     s->qkv = ech_program_builder_buffer(b, (c->n_heads + 2 * c->n_kv_heads) * c->head_dim);
+    const uint32_t qk = (c->n_heads + c->n_kv_heads) * c->head_dim;
+    if (qk % ECH_PANEL == 0) {
+        s->qk = ech_program_builder_slice(b, s->qkv, 0, qk);
+        s->v = ech_program_builder_slice(b, s->qkv, qk, c->n_kv_heads * c->head_dim);
+    }
     s->attn = ech_program_builder_buffer(b, c->n_heads * c->head_dim);
     s->act = ech_program_builder_buffer(b, c->ffn);
     s->rope =
@@ -222,7 +243,14 @@ static void emit_layer(const ech_decoder_traits *const t, const ech_layout *cons
         .eps = eps,
         .pairs = l->format == ECH_FORMAT_GGUF ? t->gguf_pairs : ECH_ROPE_HALF,
     };
-    ech_program_builder_matmul(b, ech_layout_entry(l, "layers.%u.qkv", layer), s->x, s->qkv, &qkv);
+    const ech_image_entry *const whole = ech_layout_entry(l, "layers.%u.qkv", layer);
+    if (whole != NULL) {
+        ech_program_builder_matmul(b, whole, s->x, s->qkv, &qkv);
+    } else {
+        ech_program_builder_matmul(b, ech_layout_entry(l, "layers.%u.qk", layer), s->x, s->qk,
+                                   &qkv);
+        ech_program_builder_matmul(b, ech_layout_entry(l, "layers.%u.v", layer), s->x, s->v, &qkv);
+    }
     ech_program_builder_rope_kv(b, s->qkv, s->rope, layer, &rope);
     ech_program_builder_attention(b, s->qkv, s->attn, layer, 1.0f / sqrtf((float)c->head_dim));
     ech_program_builder_matmul(b, ech_layout_entry(l, "layers.%u.o", layer), s->attn, s->x, &add);

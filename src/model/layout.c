@@ -208,6 +208,20 @@ ech_status ech_layout_matrix(ech_layout *const l, const char *const entry,
                                  err);
 }
 
+bool ech_layout_agrees(const ech_layout *const l, const ech_source_rows *const sources,
+                       const uint32_t n)
+{
+    ech_pack_type first = ECH_PACK_COUNT;
+    for (uint32_t i = 0; i < n; i++) {
+        const ech_weight *const w = ech_weights_find(l->weights, sources[i].name);
+        if (w == NULL) return true; /* binding says so */
+        const ech_pack_type type = quantised_type(l, "", packed_type(w->type));
+        if (i > 0 && type != first) return false;
+        first = type;
+    }
+    return true;
+}
+
 ech_status ech_layout_vector(ech_layout *const l, const char *const entry, const char *const tensor,
                              const uint64_t n, ech_error *const err)
 {

@@ -61,6 +61,9 @@ void ech_layout_fini(ech_layout *l);
 /* Binds n tensors of cols columns to one matrix entry. */
 ech_status ech_layout_matrix(ech_layout *l, const char *entry, const ech_source_rows *sources,
                              uint32_t n, uint64_t cols, ech_stacking stacking, ech_error *err);
+/* Whether the matrices of these tensors would be packed as one type; missing ones don't disagree.
+ */
+bool ech_layout_agrees(const ech_layout *l, const ech_source_rows *sources, uint32_t n);
 /* Binds a tensor of n elements to a vector entry. */
 ech_status ech_layout_vector(ech_layout *l, const char *entry, const char *tensor, uint64_t n,
                              ech_error *err);
