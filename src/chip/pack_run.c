@@ -76,14 +76,23 @@ static bool take_tile(packing *const p, ech_core *const core, uint32_t *const re
     return ech_load_relaxed(&p->stop) == 0 && ech_pool_tile(core, p->n_tiles, ret_tile);
 }
 
+/* What two cores began at the same time may be left in small pages. Quick where nothing is. */
+static void collapse_rest(const packing *const p, ech_core *const core)
+{
+    const ech_exec_tensor *const image = image_of(p);
+    const uintptr_t base = (uintptr_t)image->ptr;
+    const uint64_t n = image->bytes / ECH_HUGE_PAGE;
+    if (base % ECH_HUGE_PAGE != 0) return;
+    for (uint32_t t; ech_pool_tile(core, (uint32_t)n, &t);)
+        (void)ech_os_collapse((void *)(base + t * ECH_HUGE_PAGE), ECH_HUGE_PAGE);
+    ech_pool_barrier(core);
+}
+
 static void pack_core(void *const run, ech_core *const core)
 {
     packing *const p = run;
     const ech_exec_tensor *const image = image_of(p);
     cursor c = { 0 };
-    /* The directory is there already: what it shares a huge page with is collapsed around it. */
-    if (core->idx == 0 && (uintptr_t)image->ptr % ECH_HUGE_PAGE == 0)
-        (void)ech_os_collapse(image->ptr, image->bytes < ECH_HUGE_PAGE ? 0 : ECH_HUGE_PAGE);
     for (uint32_t t; take_tile(p, core, &t);) {
         const ech_pack_item *const it = find_item(p, &c, t);
         const char *const source = p->args->tensors[it->src_tensor].ptr;
@@ -97,6 +106,7 @@ static void pack_core(void *const run, ech_core *const core)
         }
     }
     ech_pool_barrier(core);
+    collapse_rest(p, core);
 }
 
 /* An image that is there: pieces of it go into the page tables, on all cores. */
