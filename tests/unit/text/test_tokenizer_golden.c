@@ -2,7 +2,7 @@
 /*
  * Every line of a kind's golden.jsonl: ids, ids with what the post-processor adds, decoded text;
  * and what holds of every text: a stream gives what decoding gives, token by token and valid UTF-8
- * all along. The folder is the program's argument.
+ * all along. The folder is the program's argument; ECH_TEST_SEED repeats a run of the random ids.
  */
 #include "tests/unit/test.h"
 
@@ -13,9 +13,16 @@
 #include <jansson.h>
 
 #include "echelon/tokenizer.h"
+#include "src/base/buf.h"
 #include "src/base/utf8.h"
 
 static const char *folder;
+
+static uint32_t test_random(uint64_t *const rng, const uint32_t below)
+{
+    *rng = *rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((*rng >> 33) % below);
+}
 
 static void check_ids(const char *const what, const json_t *const want, const ech_ids *const got,
                       const size_t line)
@@ -120,10 +127,72 @@ static void golden_lines_are_equal(void **state)
     ech_tokenizer_close(&tok);
 }
 
+/* What must have come out of raw bytes: whole characters, U+FFFD for what can't become one. */
+static void certain_text(const ech_buf *const raw, ech_buf *const out)
+{
+    ech_buf_clear(out);
+    for (size_t at = 0; at < raw->len;) {
+        uint32_t cp;
+        const int n = ech_utf8_decode(raw->data + at, raw->len - at, &cp);
+        if (n == -2) return; /* may still become one */
+        const size_t len = n > 0 ? (size_t)n : ech_utf8_broken_len(raw->data + at, raw->len - at);
+        const char *const text = n > 0 ? raw->data + at : "\xEF\xBF\xBD";
+        assert_int_equal(ech_buf_append(out, text, n > 0 ? len : 3), ECH_OK);
+        at += len;
+    }
+}
+
+/*
+ * Whatever ids come after a prompt: at every step exactly what is certain is out, no split
+ * character, no complete one withheld.
+ */
+static void streams_give_exactly_what_is_certain(void **state)
+{
+    (void)state;
+    const char *const given = getenv("ECH_TEST_SEED");
+    uint64_t rng = given != NULL ? strtoull(given, NULL, 0) : 1;
+    print_message("seed=%llu\n", (unsigned long long)rng);
+    ech_tokenizer *tok = NULL;
+    ech_buf raw = { 0 }, want = { 0 }, got = { 0 };
+    assert_int_equal(ech_tokenizer_open(&tok, folder, NULL), ECH_OK);
+    const uint32_t n_ids = (uint32_t)ech_tokenizer_n_ids(tok);
+    for (int round = 0; round < 300; round++) {
+        /* Low ids hold the single bytes in most vocabularies: they break characters best. */
+        const uint32_t top = test_random(&rng, 2) == 0 ? n_ids : (n_ids < 300 ? n_ids : 300);
+        const int32_t prompt = (int32_t)test_random(&rng, n_ids);
+        ech_detok *d = NULL;
+        assert_int_equal(ech_detok_open(&d, tok, 0, &prompt, 1, NULL), ECH_OK);
+        ech_buf_clear(&raw);
+        ech_buf_clear(&got);
+        size_t len = 0;
+        const char *piece = ech_tokenizer_token_bytes(tok, prompt, &len);
+        /* A prompt that ends within a character: its own test. */
+        const bool is_whole = piece == NULL || ech_utf8_valid(piece, len, NULL);
+        for (int i = 0; is_whole && i < 30; i++) {
+            const int32_t id = (int32_t)test_random(&rng, top);
+            const char *const bytes = ech_tokenizer_token_bytes(tok, id, &len);
+            if (bytes != NULL) assert_int_equal(ech_buf_append(&raw, bytes, len), ECH_OK);
+            assert_int_equal(ech_detok_push(d, id, &piece, &len, NULL), ECH_OK);
+            assert_int_equal(ech_buf_append(&got, piece, len), ECH_OK);
+            certain_text(&raw, &want);
+            if (!ech_str_eq(ech_buf_view(&want), ech_buf_view(&got)))
+                fail_msg("round %d, id %d: got [%s], want [%s]", round, id, got.data, want.data);
+        }
+        ech_detok_close(&d);
+    }
+    ech_buf_fini(&raw);
+    ech_buf_fini(&want);
+    ech_buf_fini(&got);
+    ech_tokenizer_close(&tok);
+}
+
 int main(const int argc, char **const argv)
 {
     if (argc != 2) return 2;
     folder = argv[1];
-    const struct CMUnitTest tests[] = { cmocka_unit_test(golden_lines_are_equal) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_lines_are_equal),
+        cmocka_unit_test(streams_give_exactly_what_is_certain),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
