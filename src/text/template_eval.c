@@ -17,6 +17,10 @@ static ech_tval *slot_at(ech_tframe *f, const ech_tref ref)
     return &f->slots[ref.slot];
 }
 
+/*
+ * A slot that is ABSENT was never set, or its scope is over: the name is undefined, and remembers
+ * itself for the error message.
+ */
 static ech_status eval_name(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                             ech_tval *const ret)
 {
@@ -25,6 +29,7 @@ static ech_status eval_name(ech_tvm *const vm, ech_tframe *const f, const ech_tn
     return ech_tv_undef_name(vm, node->name->ptr, node->name->len, ret);
 }
 
+/* n grows as items are done, so that a list whose making fails never shows unset ones. */
 static ech_status eval_sequence(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                                 ech_tval *const ret)
 {
@@ -38,6 +43,10 @@ static ech_status eval_sequence(ech_tvm *const vm, ech_tframe *const f, const ec
     return ECH_OK;
 }
 
+/*
+ * Keys and values alternate in the node's list. A repeated key keeps its first place and its last
+ * value.
+ */
 static ech_status eval_dict(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                             ech_tval *const ret)
 {
@@ -53,6 +62,10 @@ static ech_status eval_dict(ech_tvm *const vm, ech_tframe *const f, const ech_tn
     return ECH_OK;
 }
 
+/*
+ * flag: a power of a constant base and a computed exponent. Jinja writes such a base out for Python,
+ * where `-1 ** x` is -(1 ** x); so the sign of a negative one is applied to the result.
+ */
 static ech_status eval_binary(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                               ech_tval *const ret)
 {
@@ -79,6 +92,7 @@ static ech_status eval_unary(ech_tvm *const vm, ech_tframe *const f, const ech_t
     return ECH_OK;
 }
 
+/* and, or: the value that decided, not a boolean; the other side is not even looked at. */
 static ech_status eval_logic(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                              ech_tval *const ret)
 {
@@ -87,6 +101,7 @@ static ech_status eval_logic(ech_tvm *const vm, ech_tframe *const f, const ech_t
     return ech_teval(vm, f, node->b, ret);
 }
 
+/* a < b < c: each operand is evaluated once, and none after the first that fails. */
 static ech_status eval_compare(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                                ech_tval *const ret)
 {
@@ -104,6 +119,7 @@ static ech_status eval_compare(ech_tvm *const vm, ech_tframe *const f, const ech
     return ECH_OK;
 }
 
+/* `~` turns every operand into text, undefined ones into nothing. */
 static ech_status eval_concat(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                               ech_tval *const ret)
 {

@@ -42,6 +42,7 @@ ech_status ech_targ_str(ech_tvm *const vm, const ech_tval v, ech_tstr **const re
     return ECH_OK;
 }
 
+/* A parameter that the call left out is ABSENT; None is a value and counts as given. */
 static bool given(const ech_tval v)
 {
     return v.kind != ECH_T_ABSENT;
@@ -58,6 +59,10 @@ static ech_status int_or(ech_tvm *const vm, const ech_tval v, const int64_t othe
     return given(v) ? ech_targ_int(vm, v, ret) : ECH_OK;
 }
 
+/*
+ * What Jinja's soft_str() does: a value as text, keeping the mark of text that is escaped already.
+ * An undefined value fails here, as it does there.
+ */
 static ech_status soft(ech_tvm *const vm, const ech_tval v, ech_tstr **const ret)
 {
     return ech_tv_to_str(vm, v, true, ret);
@@ -86,6 +91,10 @@ static ech_status f_capitalize(ech_tvm *const vm, ech_tcall *const c, ech_tval *
     return cased(vm, c, ECH_TCASE_CAPITALIZE, ret);
 }
 
+/*
+ * Where a title's words part: at white space and at the brackets and dashes that Jinja's own
+ * pattern lists, not where str.title() parts them (an apostrophe is inside a word).
+ */
 static bool parts_words(const ech_tstr *const s, const size_t at, size_t *const ret_len)
 {
     const char c = s->ptr[at];
@@ -162,6 +171,7 @@ static ech_status f_escape(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ech_tv_escape(vm, c->a[0], ret);
 }
 
+/* Unlike escape, escapes text again that says it is escaped. */
 static ech_status f_forceescape(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -169,6 +179,10 @@ static ech_status f_forceescape(ech_tvm *const vm, ech_tcall *const c, ech_tval 
     return ech_tv_escape(vm, ech_tv_str(s), ret);
 }
 
+/*
+ * Jinja's replace works on str() of all three, so numbers may be replaced too; a count of None
+ * means all.
+ */
 static ech_status f_replace(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s, *from, *to;
@@ -189,6 +203,10 @@ static ech_status f_center(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ech_tstr_pad(vm, s, width, NULL, 0, ret);
 }
 
+/*
+ * printf-style, after the string itself: positional values make a tuple, named ones a dict; Jinja
+ * takes one kind or the other.
+ */
 static ech_status f_format(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *fmt;
@@ -214,6 +232,10 @@ static ech_status f_format(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ech_tstr_percent(vm, fmt, ech_tv_dict(d), ret);
 }
 
+/*
+ * The text that lines are moved in by: blanks by number, or a text of the template's choice.
+ * Blanks are the template's bytes whoever's text they stand in.
+ */
 static ech_status indention(ech_tvm *const vm, const ech_tval width, const bool markup,
                             ech_tstr **const ret)
 {
@@ -231,6 +253,10 @@ static ech_status indention(ech_tvm *const vm, const ech_tval width, const bool 
     return ECH_OK;
 }
 
+/*
+ * Lines are those of str.splitlines() over the text with a line break added, as Jinja has it: so a
+ * text that ends with one keeps it, and empty lines stay empty unless `blank` is true.
+ */
 static ech_status f_indent(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s, *with;
@@ -264,6 +290,10 @@ static size_t last_blank(const ech_tstr *const s, const size_t len)
     return len;
 }
 
+/*
+ * Lengths count code points; the end's own length is part of the wanted one. What is at most
+ * `leeway` longer stays whole.
+ */
 static ech_status f_truncate(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     int64_t length, leeway;
@@ -290,6 +320,7 @@ static ech_status f_truncate(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     return ech_tv_binary(vm, ECH_OP_ADD, head, ech_tv_str(end), ret);
 }
 
+/* Python's \w+: letters, numbers of any script, and the underscore. */
 static ech_status f_wordcount(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -310,6 +341,10 @@ static ech_status f_wordcount(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
 
 /* ---- addresses and attributes ---- */
 
+/*
+ * urllib's quote() for paths, where a slash stays, and quote_plus() for queries. An escaped byte
+ * has the origin of the byte.
+ */
 static ech_status quote_into(ech_tbuild *const b, const ech_tval v, const bool for_query)
 {
     ech_tstr *s;
@@ -332,6 +367,10 @@ static ech_status quote_into(ech_tbuild *const b, const ech_tval v, const bool f
     return ECH_OK;
 }
 
+/*
+ * A text is quoted as a path; a dict, or a list of pairs, becomes a query. Text is iterable as
+ * well, so it is asked for first.
+ */
 static ech_status f_urlencode(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tbuild b = { .vm = vm };
@@ -359,6 +398,10 @@ static ech_status f_urlencode(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
     return ech_tbuild_done(&b, ret);
 }
 
+/*
+ * Names may not hold what would end a name in markup: that is refused rather than escaped, as in
+ * Jinja since 3.1.4.
+ */
 static ech_status f_xmlattr(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tbuild b = { .vm = vm };
@@ -390,6 +433,7 @@ static ech_status f_xmlattr(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
 
 /* ---- numbers ---- */
 
+/* The sign bit decides for floats, so that -0.0 becomes 0.0 as in Python. */
 static ech_status f_abs(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tval v = c->a[0];
@@ -467,6 +511,10 @@ static bool parse_float(ech_tvm *const vm, const ech_tstr *const s, double *cons
     return *end == '\0';
 }
 
+/*
+ * int(float) cuts towards zero. Jinja catches the error of a NaN and gives the default; infinities
+ * raise OverflowError, which it does not catch.
+ */
 static ech_status float_to_int(ech_tvm *const vm, const ech_tval otherwise, const double f,
                                ech_tval *const ret)
 {
@@ -480,6 +528,10 @@ static ech_status float_to_int(ech_tvm *const vm, const ech_tval otherwise, cons
     return ECH_OK;
 }
 
+/*
+ * A number, or text that int() or else float() takes; the default for everything else. A result
+ * has the origin of what it was read from: digits of a user stay a user's.
+ */
 static ech_status f_int(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tval v = c->a[0], otherwise = given(c->a[1]) ? c->a[1] : ech_tv_int(0);
@@ -516,6 +568,7 @@ static ech_status f_int(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
     return ECH_OK;
 }
 
+/* As int, without a base; 0.0 is the default's default. */
 static ech_status f_float(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tval v = c->a[0];
@@ -567,6 +620,10 @@ static ech_status round_common(ech_tvm *const vm, const ech_tval v, const int64_
     return ECH_OK;
 }
 
+/*
+ * ceil and floor go through a power of ten and back, with the errors of doubles that Python makes
+ * in the same place.
+ */
 static ech_status f_round(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tval v = c->a[0];
@@ -594,6 +651,10 @@ static ech_status f_round(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ECH_OK;
 }
 
+/*
+ * Jinja's own arithmetic: the unit is found by comparing with its powers, so that a number just
+ * below a unit may still print as 1000.0 of the smaller one.
+ */
 static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     static const char *const units[2][8] = { { "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB" },
@@ -633,6 +694,10 @@ static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tv
 
 /* ---- the rest ---- */
 
+/*
+ * Replaces what is undefined; with `boolean` also what is false. The value itself goes through
+ * untouched, origin and all.
+ */
 static ech_status f_default(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const bool replace =
@@ -641,6 +706,7 @@ static ech_status f_default(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return replace && !given(c->a[1]) ? ech_tv_lit(vm, "", ret) : ECH_OK;
 }
 
+/* Only attributes, never keys: the one way to reach a method that a key hides. */
 static ech_status f_attr(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *name;
@@ -650,6 +716,10 @@ static ech_status f_attr(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ret->kind != ECH_T_ABSENT ? ECH_OK : ech_tv_undef_attr(vm, c->a[0], c->a[1], false, ret);
 }
 
+/*
+ * json.dumps takes a number of blanks, any text, or None for one line. With 0 it still breaks
+ * lines.
+ */
 static ech_status json_indent(ech_tvm *const vm, const ech_tval v, const ech_tstr **const ret)
 {
     *ret = NULL;
@@ -668,6 +738,10 @@ static ech_status json_indent(ech_tvm *const vm, const ech_tval v, const ech_tst
     return ECH_OK;
 }
 
+/*
+ * The separators that json.dumps chooses depend on `indent`: without it ", ", with it "," since a
+ * line break follows.
+ */
 static ech_status f_tojson(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     static const ech_tstr comma = { .ptr = ",", .len = 1 }, comma_blank = { .ptr = ", ", .len = 2 },
@@ -692,6 +766,10 @@ static ech_status f_tojson(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ech_tbuild_done(&b, ret);
 }
 
+/*
+ * Random ones would make a prompt depend on chance; the others format for people or for HTML, and
+ * no public chat template uses them.
+ */
 static ech_status f_refused(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)c;

@@ -23,6 +23,10 @@ typedef struct path {
     bool ignore_case;
 } path;
 
+/*
+ * Jinja's make_attrgetter() turns parts of digits into indices, so that "pairs.0" works on lists;
+ * 17 digits are more than any list has.
+ */
 static bool is_number(const ech_tstr *const s)
 {
     for (size_t i = 0; i < s->len; i++) {
@@ -31,6 +35,10 @@ static bool is_number(const ech_tstr *const s)
     return s->len > 0 && s->len < 18;
 }
 
+/*
+ * Splits "a.b.0" once, before the items are walked. Something that is no text (an integer) is a
+ * path of one part.
+ */
 static ech_status new_path(ech_tvm *const vm, const ech_tval attribute, path *const ret)
 {
     *ret = (path){ 0 };
@@ -57,11 +65,16 @@ static ech_status new_path(ech_tvm *const vm, const ech_tval attribute, path *co
     return ECH_OK;
 }
 
+/* Case is ignored for text alone, by lower(); other values compare as they are. */
 static ech_status fold_case(ech_tvm *const vm, ech_tval *const v)
 {
     return v->kind == ECH_T_STR ? ech_tstr_case(vm, v->as.str, ECH_TCASE_LOWER, v) : ECH_OK;
 }
 
+/*
+ * The default replaces an undefined value on every step, so that the rest of the path is looked up
+ * in it: that is what Jinja does too.
+ */
 static ech_status follow(ech_tvm *const vm, const path *const p, const ech_tval item,
                          ech_tval *const ret)
 {
@@ -84,6 +97,10 @@ typedef struct mapper {
     bool is_ready;
 } mapper;
 
+/*
+ * Filters and tests are found by name when the first item is asked for, as a generator's body runs
+ * only then.
+ */
 static ech_status take_function(ech_tvm *const vm, mapper *const m, const size_t at,
                                 const ech_tbuiltin *(*const find)(const char *),
                                 const char *const what)
@@ -106,6 +123,10 @@ static ech_status take_function(ech_tvm *const vm, mapper *const m, const size_t
     return ECH_OK;
 }
 
+/*
+ * Every item gets its own copy of the arguments: a filter may keep them, in a generator of its
+ * own.
+ */
 static ech_status apply(ech_tvm *const vm, const mapper *const m, const ech_tval item,
                         ech_tval *const ret)
 {
@@ -155,6 +176,7 @@ static ech_status prepare_select(ech_tvm *const vm, mapper *const m, const bool 
     return m->call.n_pos > at ? take_function(vm, m, at, ech_ttest_find, "test") : ECH_OK;
 }
 
+/* The item is judged by its attribute and given out whole. Without a test, truth decides. */
 static ech_status next_selected(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     mapper *const m = it->state;
@@ -217,6 +239,10 @@ static ech_status f_rejectattr(ech_tvm *const vm, ech_tcall *const c, ech_tval *
     return new_mapper(vm, c, ECH_TITER_SELECT, next_selectattr, false, ret);
 }
 
+/*
+ * The state of batch, slice, unique and items: how far the walk is, and what must be known before
+ * the first answer.
+ */
 typedef struct chunker {
     ech_tval size, fill;
     ech_tseq *all; /* slice: everything, once it is read */
@@ -250,6 +276,10 @@ static ech_status next_batch(ech_tvm *const vm, ech_titer *const it, ech_tval *c
     return ECH_OK;
 }
 
+/*
+ * The number of columns is fixed, not their length: the first n % columns have one more, and only
+ * the others are filled.
+ */
 static ech_status next_slice(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     chunker *const k = it->state;
@@ -274,6 +304,7 @@ static ech_status next_slice(ech_tvm *const vm, ech_titer *const it, ech_tval *c
     return ECH_OK;
 }
 
+/* Keys are values of a dict, so what is equal in Python (1 and 1.0 and true) is one. */
 static ech_status next_unique(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     chunker *const k = it->state;
@@ -339,6 +370,7 @@ static ech_status f_items(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
 
 /* ---- sorting and grouping ---- */
 
+/* Keys are made once; the sort is stable, also when it is reversed, as Python's is. */
 static ech_status sort_by(ech_tvm *const vm, ech_tseq *const seq, const path *const p,
                           const bool reverse, ech_tval **const ret_keys)
 {

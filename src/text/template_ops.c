@@ -12,6 +12,10 @@ static ech_status overflow(ech_tvm *const vm)
     return ech_tvm_raise(vm, "integer result does not fit 64 bits");
 }
 
+/*
+ * The error Python would raise for these two types. An undefined operand is named instead: that is
+ * the template's real mistake.
+ */
 static ech_status unsupported(ech_tvm *const vm, const char *const op, const ech_tval a,
                               const ech_tval b)
 {
@@ -27,6 +31,7 @@ static ech_status unsupported(ech_tvm *const vm, const char *const op, const ech
 
 /* ---- repetition and concatenation ---- */
 
+/* A count that could only fail for want of memory fails at once, before it costs steps. */
 static ech_status repeat_count(ech_tvm *const vm, const ech_tval n, const size_t len,
                                size_t *const ret)
 {
@@ -51,6 +56,7 @@ static ech_status repeat_str(ech_tvm *const vm, const ech_tstr *const s, const e
     return ECH_OK;
 }
 
+/* The items are shared, as in Python; only the list is new. */
 static ech_status repeat_seq(ech_tvm *const vm, const ech_tval seq, const ech_tval n,
                              ech_tval *const ret)
 {
@@ -69,6 +75,7 @@ static ech_status repeat_seq(ech_tvm *const vm, const ech_tval seq, const ech_tv
     return ECH_OK;
 }
 
+/* A new list, data if either side is: its brackets and commas print with that origin. */
 static ech_status add_seqs(ech_tvm *const vm, const ech_tval a, const ech_tval b,
                            ech_tval *const ret)
 {
@@ -99,6 +106,7 @@ static ech_status add_strs(ech_tvm *const vm, ech_tval a, ech_tval b, ech_tval *
 
 /* ---- numbers ---- */
 
+/* By squaring. A negative exponent makes a float, as in Python. */
 static ech_status int_power(ech_tvm *const vm, int64_t base, int64_t exp, ech_tval *const ret)
 {
     if (exp < 0) {
@@ -116,6 +124,10 @@ static ech_status int_power(ech_tvm *const vm, int64_t base, int64_t exp, ech_tv
     return ECH_OK;
 }
 
+/*
+ * Whatever leaves 64 bits is an error, where Python would go on with a long integer: no chat
+ * template computes such a number, and a wrong one would go unnoticed.
+ */
 static ech_status int_op(ech_tvm *const vm, const ech_top op, const int64_t a, const int64_t b,
                          ech_tval *const ret)
 {
@@ -152,6 +164,7 @@ static ech_status int_op(ech_tvm *const vm, const ech_top op, const int64_t a, c
     return ECH_OK;
 }
 
+/* Python's %: the sign is the divisor's, also of a zero. */
 static double float_mod(const double a, const double b)
 {
     const double m = fmod(a, b);
@@ -159,6 +172,7 @@ static double float_mod(const double a, const double b)
     return (m < 0) != (b < 0) ? m + b : m;
 }
 
+/* Python's //, step by step as its own code does it, since floor(a / b) rounds twice. */
 static double float_floordiv(const double a, const double b)
 {
     const double mod = fmod(a, b);

@@ -141,6 +141,10 @@ static ech_status m_casefold(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
 
 /* ---- stripping ---- */
 
+/*
+ * Whether strip takes this character off: white space as Python sees it, or any of the given ones.
+ * A whole character is looked for in `chars`: UTF-8 can't match across its borders.
+ */
 static bool is_stripped(const ech_tstr *const s, const size_t at, const size_t len,
                         const ech_tstr *const chars)
 {
@@ -148,6 +152,10 @@ static bool is_stripped(const ech_tstr *const s, const size_t at, const size_t l
     return memmem(chars->ptr, chars->len, s->ptr + at, len) != NULL;
 }
 
+/*
+ * sides: 1 left, 2 right, or both. Long sets of characters cost steps, or a template could make a
+ * quadratic walk of a cheap call.
+ */
 ech_status ech_tstr_strip(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const chars,
                           const int sides, ech_tval *const ret)
 {
@@ -189,6 +197,7 @@ static ech_status m_rstrip(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return strip_arg(vm, c, 2, ret);
 }
 
+/* Once, not as often as it stands there: that is what tells it from lstrip. */
 static ech_status m_removeprefix(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tstr *const s = self_of(c);
@@ -210,6 +219,7 @@ static ech_status m_removesuffix(ech_tvm *const vm, ech_tcall *const c, ech_tval
 
 /* ---- splitting and joining ---- */
 
+/* Parts are slices: they share the text's memory, and every byte keeps its origin. */
 static ech_status push_slice(ech_tvm *const vm, ech_tseq *const out, const ech_tstr *const s,
                              const size_t from, const size_t to)
 {
@@ -218,6 +228,10 @@ static ech_status push_slice(ech_tvm *const vm, ech_tseq *const out, const ech_t
     return ech_tseq_push(vm, out, part);
 }
 
+/*
+ * Without a separator: runs of white space part the words, and there are no empty ones. After max
+ * words the rest comes whole, without the white space at its end.
+ */
 static ech_status split_space(ech_tvm *const vm, const ech_tstr *const s, int64_t max,
                               ech_tseq *const out)
 {
@@ -236,6 +250,7 @@ static ech_status split_space(ech_tvm *const vm, const ech_tstr *const s, int64_
     }
 }
 
+/* With one: every occurrence parts, so that empty texts come out between two of them. */
 static ech_status split_sep(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const sep,
                             int64_t max, ech_tseq *const out)
 {
@@ -271,6 +286,7 @@ static size_t find_last(const ech_tstr *const s, const size_t from, const size_t
     return SIZE_MAX;
 }
 
+/* From the right, so the parts come out last first; the caller turns them round. */
 static ech_status rsplit_sep(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const sep,
                              int64_t max, ech_tseq *const out)
 {
@@ -283,6 +299,7 @@ static ech_status rsplit_sep(ech_tvm *const vm, const ech_tstr *const s, const e
     }
 }
 
+/* split_space from the other end, with the same rule for the rest. */
 static ech_status rsplit_space(ech_tvm *const vm, const ech_tstr *const s, int64_t max,
                                ech_tseq *const out)
 {
@@ -308,6 +325,7 @@ static ech_status rsplit_space(ech_tvm *const vm, const ech_tstr *const s, int64
     }
 }
 
+/* sep may be None, and max -1 means no bound. */
 static ech_status split_args(ech_tvm *const vm, const ech_tcall *const c, ech_tstr **const ret_sep,
                              int64_t *const ret_max)
 {
@@ -360,6 +378,10 @@ static size_t line_end(const ech_tstr *const s, const size_t at)
     return ends ? n : 0;
 }
 
+/*
+ * Python's line ends, which are more than \n: \v, \f, the separators of ASCII and of Unicode. A
+ * text that ends with one has no empty line behind it.
+ */
 ech_status ech_tstr_lines(ech_tvm *const vm, const ech_tstr *const s, const bool keep_ends,
                           ech_tseq **const ret)
 {
@@ -389,6 +411,10 @@ static ech_status m_splitlines(ech_tvm *const vm, ech_tcall *const c, ech_tval *
     return ECH_OK;
 }
 
+/*
+ * str.join, and the filter's join with str_items, which takes any value. A separator that is
+ * markup escapes what it joins.
+ */
 ech_status ech_tstr_join(ech_tvm *const vm, const ech_tstr *const sep, const ech_tval items,
                          const bool str_items, ech_tval *const ret)
 {
@@ -422,6 +448,10 @@ static ech_status m_join(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ech_tstr_join(vm, self_of(c), c->a[0], false, ret);
 }
 
+/*
+ * Three slices, the middle one the separator as it stands in the text: its bytes have the text's
+ * origin, not the argument's.
+ */
 static ech_status partition_at(ech_tvm *const vm, const ech_tstr *const s, const size_t hit,
                                const size_t len, ech_tval *const ret)
 {
@@ -462,6 +492,7 @@ static ech_status m_rpartition(ech_tvm *const vm, ech_tcall *const c, ech_tval *
 
 /* ---- searching and replacing ---- */
 
+/* The empty pattern stands before every character and at the end. */
 static ech_status replace_everywhere(ech_tvm *const vm, const ech_tstr *const s,
                                      const ech_tstr *const to, int64_t count, ech_tbuild *const b)
 {
@@ -478,6 +509,11 @@ static ech_status replace_everywhere(ech_tvm *const vm, const ech_tstr *const s,
     return ECH_OK;
 }
 
+/*
+ * What is put in has its own origin and what stays keeps its: a user's text is no less a user's
+ * where the template replaced a word in it. Without a match the text itself is the result, copied
+ * nowhere.
+ */
 ech_status ech_tstr_replace(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const from,
                             const ech_tstr *const to, int64_t count, ech_tval *const ret)
 {
@@ -536,6 +572,7 @@ static ech_status window(ech_tvm *const vm, ech_tstr *const s, const ech_tval st
     return ECH_OK;
 }
 
+/* Whether what stands at one end of s[from, to). */
 static bool affix_at(const ech_tstr *const s, const size_t from, const size_t to,
                      const ech_tstr *const what, const bool at_end)
 {
@@ -543,6 +580,9 @@ static bool affix_at(const ech_tstr *const s, const size_t from, const size_t to
     return memcmp(at_end ? s->ptr + to - what->len : s->ptr + from, what->ptr, what->len) == 0;
 }
 
+/*
+ * A tuple asks for any of several. Positions past the end match nothing, not even the empty text.
+ */
 static ech_status has_affix(ech_tvm *const vm, ech_tcall *const c, const bool at_end,
                             ech_tval *const ret)
 {

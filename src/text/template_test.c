@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The builtin tests, `x is name`. */
+/*
+ * The builtin tests, `x is name`: Jinja's, all of them, with its other spellings (`is eq`,
+ * `is ==`, `is equalto`). A test gives true or false and nothing that has an origin; those that
+ * compare go through the operators, so that errors are Python's too.
+ */
 #include "src/text/template_builtin.h"
 
 static ech_status is(ech_tval *const ret, const bool b)
@@ -9,6 +13,10 @@ static ech_status is(ech_tval *const ret, const bool b)
 }
 
 /* value % n == rest */
+/*
+ * By the operator of the template's own numbers: a float may be even, and a text makes the error
+ * that Python makes, since % formats there.
+ */
 static ech_status rest_is(ech_tvm *const vm, const ech_tval v, const ech_tval n, const int64_t rest,
                           ech_tval *const ret)
 {
@@ -32,6 +40,10 @@ static ech_status t_divisibleby(ech_tvm *const vm, ech_tcall *const c, ech_tval 
     return rest_is(vm, c->a[0], c->a[1], 0, ret);
 }
 
+/*
+ * A test that looks at the value's kind alone. An undefined value has a kind, so it is no error
+ * here.
+ */
 #define KIND_TEST(name, cond)                                                                      \
     static ech_status t_##name(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)         \
     {                                                                                              \

@@ -14,6 +14,10 @@
 
 /* ---- the rendering ---- */
 
+/*
+ * All errors of a rendering come through here and get the place of vm->at. The text of a
+ * raise_exception (EINVAL) stays alone: a server hands it on as it is.
+ */
 ech_status ech_tvm_fail(ech_tvm *const vm, const ech_status code, const char *const fmt, ...)
 {
     char text[ECH_ERROR_TEXT];
@@ -30,6 +34,10 @@ ech_status ech_tvm_fail(ech_tvm *const vm, const ech_status code, const char *co
                        (long long)column, text);
 }
 
+/*
+ * The rendering's own limit and the machine's memory are told apart: the first is the request's
+ * fault.
+ */
 ech_status ech_tvm_no_memory(ech_tvm *const vm, const size_t wanted)
 {
     if (vm->arena.limit != 0 && wanted > vm->arena.limit - vm->arena.total) {
@@ -41,6 +49,10 @@ ech_status ech_tvm_no_memory(ech_tvm *const vm, const size_t wanted)
     return ECH_ENOMEM;
 }
 
+/*
+ * Steps are what bounds time: every node costs one, long operations cost by their size. What is
+ * spent stays spent.
+ */
 ech_status ech_tvm_charge(ech_tvm *const vm, const size_t n)
 {
     if (n > vm->steps_left) {
@@ -52,6 +64,10 @@ ech_status ech_tvm_charge(ech_tvm *const vm, const size_t n)
     return ECH_OK;
 }
 
+/*
+ * One more level of nesting, for evaluation and for walks over nested values alike; the caller
+ * takes it back by vm->depth--.
+ */
 ech_status ech_tvm_enter(ech_tvm *const vm)
 {
     ECH_TRY(ech_tvm_charge(vm, 1));
@@ -82,6 +98,10 @@ ech_status ech_tseq_new(ech_tvm *const vm, const size_t cap, ech_tseq **const re
     return ECH_OK;
 }
 
+/*
+ * Growth leaves the old items in the arena: nothing is freed before the rendering ends, so
+ * doubling is what keeps the waste below the list's own size.
+ */
 ech_status ech_tseq_push(ech_tvm *const vm, ech_tseq *const seq, const ech_tval v)
 {
     if (seq->n == seq->cap) {
@@ -180,6 +200,10 @@ static ech_status hash_value(ech_tvm *const vm, const ech_tval v, uint64_t *cons
     }
 }
 
+/*
+ * Empty dicts cost nothing but their head; up to SMALL_DICT entries are searched one by one, more
+ * get an index of twice as many places.
+ */
 ech_status ech_tdict_new(ech_tvm *const vm, ech_tdict **const ret)
 {
     return ech_tvm_alloc(vm, 1, sizeof **ret, ret);
@@ -216,6 +240,7 @@ static ech_status dict_lookup(ech_tvm *const vm, const ech_tdict *const d, const
     return ECH_OK;
 }
 
+/* Linear probing; entries are never removed, so a free place ends every search. */
 static void index_entry(ech_tdict *const d, const size_t i)
 {
     size_t at = d->entries[i].hash & (d->index_cap - 1);
@@ -245,6 +270,7 @@ static ech_status dict_grow(ech_tvm *const vm, ech_tdict *const d)
     return ECH_OK;
 }
 
+/* A new key goes to the end: dicts keep their order, as Python's do. */
 ech_status ech_tdict_set(ech_tvm *const vm, ech_tdict *const d, const ech_tval key,
                          const ech_tval value)
 {
@@ -263,6 +289,7 @@ ech_status ech_tdict_set(ech_tvm *const vm, ech_tdict *const d, const ech_tval k
     return ECH_OK;
 }
 
+/* ABSENT for what isn't there; a key that can't be hashed (a list) is Python's TypeError. */
 ech_status ech_tdict_find(ech_tvm *const vm, const ech_tdict *const d, const ech_tval key,
                           ech_tval *const ret)
 {
@@ -280,6 +307,10 @@ static bool entry_is(const ech_tentry *const e, const char *const name, const si
            memcmp(e->key.as.str->ptr, name, len) == 0;
 }
 
+/*
+ * By name, without making a value of it, and so without a way to fail: for the keys that the code
+ * itself looks for.
+ */
 const ech_tval *ech_tdict_get(const ech_tdict *const d, const char *const name, const size_t len)
 {
     if (d->index == NULL) {
@@ -299,6 +330,7 @@ const ech_tval *ech_tdict_get(const ech_tdict *const d, const char *const name, 
 
 /* ---- undefined ---- */
 
+/* What is undefined knows why, since the error comes later, where it is used. */
 static ech_status new_undef(ech_tvm *const vm, const ech_tundef u, ech_tval *const ret)
 {
     ech_tundef *p;

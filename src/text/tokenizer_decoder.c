@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations, first on one text, then on lists. */
+/*
+ * The operations of a decoder, first on one text, then on lists, then on a stream.
+ *
+ * A decoder is a chain: the tokens' texts are a list, and each operation makes another list of it.
+ * A list is one buffer with the ends of its texts (ech_texts). A stream can't wait for the list's
+ * end, so there every text goes through the chain alone.
+ */
 #include "src/text/tokenizer_decoder.h"
 
 #include <stdlib.h>
@@ -17,6 +23,9 @@ void ech_texts_fini(ech_texts *const t)
     *t = (ech_texts){ 0 };
 }
 
+/*
+ * Ends the text that is being written: what was appended to bytes since the last end is one text.
+ */
 ech_status ech_texts_end(ech_texts *const t)
 {
     if (t->n == t->cap) {
@@ -36,6 +45,7 @@ ech_str ech_texts_at(const ech_texts *const t, const size_t i)
     return (ech_str){ t->bytes.data + from, t->ends[i] - from };
 }
 
+/* Takes the operation's pattern, also where it fails: the caller has one way out. */
 ech_status ech_decoder_add(ech_decoder *const d, ech_decode_op op)
 {
     if (d->n_ops == ECH_DECODER_MAX_OPS) {
@@ -54,6 +64,10 @@ void ech_decoder_fini(ech_decoder *const d)
     *d = (ech_decoder){ 0 };
 }
 
+/*
+ * As Python's errors="replace": one U+FFFD for each maximal part of a character, not for each
+ * byte.
+ */
 ech_status ech_append_lossy(ech_buf *const out, const char *const s, const size_t len)
 {
     size_t done = 0, bad = 0;
@@ -100,6 +114,7 @@ static int fallback_byte(const ech_str t)
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 
+/* Every occurrence from the left, none within what was put in. An empty pattern changes nothing. */
 static ech_status replace_string(const ech_str text, const ech_str pattern, const ech_str content,
                                  ech_buf *const out)
 {
@@ -137,6 +152,10 @@ static ech_status replace_regex(const ech_decode_op *const op, ech_regex_scratch
     return ech_buf_append(out, text.ptr + done, text.len - done);
 }
 
+/*
+ * Takes the content off up to `start` times in front and, with both, `stop` times behind; a stream
+ * knows no end and asks for the front alone.
+ */
 static ech_status strip(const ech_decode_op *const op, ech_str text, const bool both,
                         ech_buf *const out)
 {
@@ -179,6 +198,10 @@ static ech_status clean_up(ech_buf *const out, const size_t from)
     return rc;
 }
 
+/*
+ * A piece that goes on with a word loses its prefix, any other follows a blank. Typography is
+ * mended within this piece alone, as in the reference, which sees one token at a time.
+ */
 static ech_status put_wordpiece(const ech_decode_op *const op, ech_str text, const bool is_first,
                                 ech_buf *const out)
 {
@@ -194,6 +217,10 @@ static ech_status put_wordpiece(const ech_decode_op *const op, ech_str text, con
     return op->cleans_up ? clean_up(out, from) : ECH_OK;
 }
 
+/*
+ * The padding goes, then the word delimiter becomes a blank; repeats were dropped before, by
+ * each().
+ */
 static ech_status put_ctc(const ech_decode_op *const op, const ech_str text, ech_buf *const out)
 {
     const size_t from = out->len;
@@ -243,6 +270,7 @@ static ech_status fuse(const ech_texts *const in, ech_texts *const out)
     return ech_texts_end(out);
 }
 
+/* All texts together, since a character's bytes may come from several tokens. */
 static ech_status byte_level(const ech_texts *const in, ech_texts *const out)
 {
     ech_buf bytes = { 0 };
@@ -297,6 +325,10 @@ static ech_status byte_fallback(const ech_texts *const in, ech_texts *const out)
     return rc;
 }
 
+/*
+ * CTC drops what repeats the text before it, and texts that become empty: they do not count as
+ * first or last any more.
+ */
 static ech_status each(const ech_decode_op *const op, ech_regex_scratch *const re,
                        const ech_texts *const in, ech_texts *const out)
 {
@@ -327,6 +359,7 @@ static ech_status run_op(const ech_decode_op *const op, ech_regex_scratch *const
     }
 }
 
+/* What the library does for a tokenizer without a decoder. */
 static ech_status join_by_spaces(const ech_texts *const t, ech_buf *const out)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -337,6 +370,10 @@ static ech_status join_by_spaces(const ech_texts *const t, ech_buf *const out)
     return ECH_OK;
 }
 
+/*
+ * Each operation makes a new list from the whole old one, as the reference does, so that what one
+ * fuses the next sees as one text.
+ */
 ech_status ech_decoder_run(const ech_decoder *const d, ech_regex_scratch *const re,
                            ech_texts *const t, ech_buf *const out)
 {
@@ -358,6 +395,10 @@ ech_status ech_decoder_run(const ech_decoder *const d, ech_regex_scratch *const 
 
 /* ---- Streams ---- */
 
+/*
+ * The stream's version: bytes go out as they are, for the stream holds back what is no whole
+ * character yet; what needs to know the last text takes this for one in the middle.
+ */
 static ech_status step_op(const ech_decode_op *const op, ech_regex_scratch *const re,
                           const ech_str text, const bool is_first, const bool is_fused,
                           ech_buf *const out)
@@ -372,6 +413,10 @@ static ech_status step_op(const ech_decode_op *const op, ech_regex_scratch *cons
     return put_one(op, re, text, is_first, false, out);
 }
 
+/*
+ * One text through all operations, with two buffers that change places. Equal to what
+ * ech_decoder_run() adds for the text, but for what an end would change.
+ */
 ech_status ech_decoder_step(const ech_decoder *const d, ech_regex_scratch *const re,
                             const ech_str text, const bool is_first, ech_buf *const out)
 {
