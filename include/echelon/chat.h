@@ -29,7 +29,8 @@
  * - Tool-call ids become nine letters and digits for templates that insist on them (Mistral's).
  * - `tools` is None when there are none, or with `tool_choice` "none"; an empty list for a template
  *   that walks it all the same. Members of `chat_template_kwargs` are variables; they can't replace
- *   messages, tools and documents.
+ *   messages, tools and documents. A `reasoning_effort` of "none" makes enable_thinking false, unless
+ *   they set it.
  * - bos_token, eos_token and their kin come from the tokenizer.
  *
  * ## Control tokens

@@ -446,6 +446,16 @@ static ech_status add_kwargs(ech_tvm *const vm)
     return ECH_OK;
 }
 
+/* An effort of "none" is how OpenAI's clients ask for no reasoning at all. */
+static ech_status apply_effort(ech_tvm *const vm)
+{
+    const ech_tval *const effort = get(vm->args, "reasoning_effort");
+    if (effort == NULL || effort->kind != ECH_T_STR || !ech_tstr_is(effort->as.str, "none"))
+        return ECH_OK;
+    if (get(vm->args, "enable_thinking") != NULL) return ECH_OK;
+    return put(vm, vm->args, "enable_thinking", ech_tv_bool(false));
+}
+
 static ech_status add_tokens(ech_tvm *const vm, const ech_tokenizer *const tok)
 {
     static const char *const names[ECH_SPECIAL_COUNT] = {
@@ -522,6 +532,7 @@ static ech_status prepare(ech_tvm *const vm, void *const ctx)
     ECH_TRY(order_messages(vm, w->chat));
     ECH_TRY(order_tools(vm, w->chat));
     ECH_TRY(add_kwargs(vm));
+    ECH_TRY(apply_effort(vm));
     ECH_TRY(add_tokens(vm, w->chat->tok));
     if (get(vm->args, "add_generation_prompt") == NULL)
         ECH_TRY(put(vm, vm->args, "add_generation_prompt", ech_tv_bool(true)));

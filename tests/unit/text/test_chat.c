@@ -189,6 +189,18 @@ static void other_arguments_are_put_in_order(void **state)
            "{\"messages\":[{\"role\":\"user\"}],\"chat_template_kwargs\":{\"enable_thinking\":"
            "false,\"messages\":[],\"bos_token\":\"x\"}}",
            "TrueNoneNoneFalse1");
+    /* No effort is no thinking, unless the request says otherwise. */
+    expect(source, "{\"messages\":[{\"role\":\"user\"}],\"reasoning_effort\":\"none\"}",
+           "TrueNoneNoneFalse1none");
+    expect(source,
+           "{\"messages\":[{\"role\":\"user\"}],\"reasoning_effort\":\"none\","
+           "\"chat_template_kwargs\":{\"enable_thinking\":true}}",
+           "TrueNoneNoneTrue1none");
+    /* What is said to others is no variable. */
+    expect("{{ seed is defined }}{{ grammar is defined }}{{ tool_choice }}",
+           "{\"messages\":[{\"role\":\"user\"}],\"seed\":1,\"grammar\":\"x\",\"tool_choice\":"
+           "\"auto\"}",
+           "FalseFalseauto");
 }
 
 static void tools_are_a_list_for_those_who_walk_it(void **state)
