@@ -7,12 +7,15 @@
 
 #include <stdlib.h>
 
-#define ALIGN      16
-#define BLOCK_SIZE 65536
+#define ALIGN 16
+/* The first block is small: most requests fit it, and a thousand may wait. Each is twice the last.
+ */
+#define FIRST_BLOCK 4096
+#define LAST_BLOCK  65536
 
 struct ech_arena_block {
     ech_arena_block *next;
-    size_t used, cap;  /* bytes of data[] */
+    size_t used, cap; /* bytes of data[] */
     _Alignas(ALIGN) char data[];
 };
 
@@ -27,9 +30,11 @@ static ech_arena_block *block_new(const size_t cap)
 static ech_arena_block *block_for(ech_arena *const a, const size_t size)
 {
     if (a->head != NULL && a->head->cap - a->head->used >= size) return a->head;
-    ech_arena_block *const b = block_new(size > BLOCK_SIZE / 4 ? size : BLOCK_SIZE);
+    const size_t doubled = a->head != NULL ? 2 * a->head->cap : FIRST_BLOCK;
+    const size_t cap = doubled < LAST_BLOCK ? doubled : LAST_BLOCK;
+    ech_arena_block *const b = block_new(size > cap / 4 ? size : cap);
     if (b == NULL) return NULL;
-    if (a->head != NULL && size > BLOCK_SIZE / 4) {
+    if (a->head != NULL && size > cap / 4) {
         b->next = a->head->next;
         a->head->next = b;
     } else {
