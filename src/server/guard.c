@@ -244,9 +244,10 @@ static void check_chunk_size(ech_guard *const g, const ech_guard_limits *const l
     }
     if (n == 0 || (n < line.len && line.ptr[n] != ';') || !is_text(line)) {
         refuse_framing(g, "a chunk's size must be hexadecimal digits and nothing else");
-    } else if (n > MAX_HEX || size > limits->max_chunk) {
-        refuse(g, 413, "body_too_large", "a chunk is larger than a body may be (--max-body)");
+    } else if (n > MAX_HEX || size > limits->max_body - g->n_chunked) {
+        refuse(g, 413, "body_too_large", "the body is larger than it may be (--max-body)");
     } else {
+        g->n_chunked += size;
         g->left = size;
         g->state = size > 0 ? ECH_GUARD_CHUNK_DATA : ECH_GUARD_TRAILER;
         g->head = 0;

@@ -23,7 +23,7 @@ typedef struct ech_guard_limits {
     size_t max_head;      /* bytes of request line and headers, of trailers: 431 */
     size_t max_target;    /* bytes of the request target: 414 */
     uint32_t max_headers; /* 431 */
-    uint64_t max_chunk;   /* bytes of one chunk: 413 */
+    uint64_t max_body;    /* bytes of a body in chunks: 413 */
 } ech_guard_limits;
 
 typedef enum ech_guard_state {
@@ -44,9 +44,10 @@ typedef struct ech_guard {
     size_t looked; /* bytes behind it in which there is no LF */
     size_t head;   /* bytes of checked lines of this head or these trailers */
     uint32_t n_headers, n_length, n_coding, n_host;
-    uint64_t left;    /* bytes of the body or chunk to come; while in the head: Content-Length */
-    bool is_http10;   /* of the last request line */
-    uint64_t n_heads; /* that passed */
+    uint64_t left;      /* bytes of the body or chunk to come; while in the head: Content-Length */
+    uint64_t n_chunked; /* bytes of the chunks that were announced */
+    bool is_http10;     /* of the last request line */
+    uint64_t n_heads;   /* that passed */
     /* of REFUSED */
     int status;
     const char *code; /* machine code of the error body */

@@ -14,7 +14,7 @@ static const ech_guard_limits LIMITS = {
     .max_head = 1024,
     .max_target = 100,
     .max_headers = 20,
-    .max_chunk = 1000,
+    .max_body = 4000,
 };
 
 /* The head of a POST with the line in question in it. */
@@ -107,7 +107,7 @@ static const sample SAMPLES[] = {
     ROW(505, LINE_ONLY("GET / HTTP/2.0")),
     ROW(505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     /* chunks */
-    ROW(413, CHUNKED("3e9\r\n")),
+    ROW(413, CHUNKED("fa1\r\n")),
     ROW(413, CHUNKED("ffffffffffffffff\r\n")),
     ROW(413, CHUNKED("fffffffffffffffffffffffffffffff\r\n")),
     ROW(400, CHUNKED("+5\r\n12345\r\n")),
@@ -212,7 +212,8 @@ static void sizes_are_bounded(void **const state)
         { "GET /?", "&", " HTTP/1.1\r\nHost: h\r\n\r\n", 65, 414 },
         { CHUNKED("0\r\n"), "X: a\r\n", "\r\n", 21, 431 },
         { CHUNKED("1;"), "a", "\r\n1\r\n", 300, 400 },
-        { CHUNKED(""), "1\r\na\r\n", "0\r\n\r\n", 3000, 0 },
+        { CHUNKED(""), "1\r\na\r\n", "0\r\n\r\n", 4000, 0 },
+        { CHUNKED(""), "1\r\na\r\n", "0\r\n\r\n", 4001, 413 },
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
         ech_buf b = { 0 };
