@@ -176,7 +176,6 @@ static int patience(const ech_front *const f)
 static int run_once(ech_front *const f, const int timeout_ms, int64_t *const last_ns)
 {
     struct epoll_event events[MAX_EVENTS];
-    f->round++;
     const int n = epoll_wait(f->epoll_fd, events, MAX_EVENTS, timeout_ms);
     for (int i = 0; i < n; i++) {
         take_event(f, &events[i]);

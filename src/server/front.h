@@ -38,7 +38,6 @@ typedef struct ech_front {
     bool is_running;
     uint32_t stopping; /* atomic: 1 no new clients, 2 end */
     struct ech_link *head, *again, *dead;
-    uint64_t round;   /* of the loop */
     uint32_t n_links; /* atomic for readers elsewhere */
     bool is_deaf;     /* out of descriptors: the listeners rest until the next look at the clocks */
     char block[ECH_FRONT_BLOCK];

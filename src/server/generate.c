@@ -16,7 +16,6 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/server/blocks.h"
-#include "src/server/http.h"
 #include "src/server/observe.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
@@ -242,7 +241,8 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
 
 static void on_notify(void *const ctx)
 {
-    ech_http_wake(ctx);
+    ech_exchange *const x = ctx;
+    ech_watch_wake(&x->server->watch, x);
 }
 
 /* False: the key is at a limit of its own, and the answer is set. */

@@ -23,13 +23,14 @@
 #include "src/server/route.h"
 #include "src/server/state.h"
 
-/* What the library may hold of one connection: the headers (32 KiB at most), an entry for each, and
- * a block of a body or a stream. */
-#define CONNECTION_MEMORY (96 * 1024)
+/* What the library may hold of one connection: the headers (16 KiB at most), an entry for each, and
+ * a block of a stream. It reads into half of it, which stays touched: an idle stream costs so much.
+ */
+#define CONNECTION_MEMORY (40 * 1024)
 #define MAX_TARGET        8192
 #define MAX_HEADERS       100
 /* What the loop asks of a stream at a time. */
-#define STREAM_BLOCK 16384
+#define STREAM_BLOCK 4096
 
 struct ech_http {
     ech_server *server;
@@ -255,7 +256,8 @@ static void on_completed(void *const cls, struct MHD_Connection *const conn, voi
     *con_cls = NULL;
     ech_watch_remove(&server->watch, x);
     (void)ech_fetch_add_relaxed(&server->http_errors[x->status / 100 < 6 ? x->status / 100 : 5], 1);
-    ech_audit_write(x);
+    /* Neither: it ended before it was whole; there was nothing to answer. */
+    if (x->status != 0 || x->request != NULL) ech_audit_write(x);
     if (x->request != NULL && server->trace_path != NULL) ech_tracks_add(&server->tracks, x);
     ech_generate_release(x);
     json_decref(x->json);
@@ -297,6 +299,19 @@ static void check_length(ech_exchange *const x)
     }
 }
 
+/*
+ * A text thread is about to get the exchange: until it wakes the connection nothing else may. A
+ * wake that came too late for the request before this one makes a suspension void; then it takes a
+ * second one, since a connection that is awake may end.
+ */
+static void suspend_for_work(const ech_exchange *const x)
+{
+    MHD_suspend_connection(x->conn);
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(x->conn, MHD_CONNECTION_INFO_CONNECTION_SUSPENDED);
+    if (info != NULL && info->suspended == MHD_NO) MHD_suspend_connection(x->conn);
+}
+
 static enum MHD_Result start_work(ech_exchange *const x)
 {
     if (x->route->is_inline) {
@@ -304,8 +319,9 @@ static enum MHD_Result start_work(ech_exchange *const x)
         return queue_answer(x);
     }
     x->phase = ECH_PHASE_WORKING;
+    x->is_pooled = true;
     ech_watch_add(&x->server->watch, x);
-    MHD_suspend_connection(x->conn);
+    suspend_for_work(x);
     ech_pool_submit(&x->server->pool, x);
     return MHD_YES;
 }
@@ -317,9 +333,6 @@ static enum MHD_Result go_on(ech_exchange *const x)
     switch (ech_load_acquire(&x->phase)) {
     case ECH_PHASE_READING:
         return start_work(x);
-    case ECH_PHASE_WORKING:
-        MHD_suspend_connection(x->conn);
-        return MHD_YES;
     case ECH_PHASE_RUNNING:
         if (ech_watch_is_gone(&x->server->watch, x)) return MHD_NO;
         if (x->is_stream) return queue_stream(x);
@@ -329,6 +342,8 @@ static enum MHD_Result go_on(ech_exchange *const x)
         return MHD_YES;
     case ECH_PHASE_ANSWER:
         return queue_answer(x);
+    case ECH_PHASE_WORKING:
+        break; /* a text thread leaves it in one of the others */
     }
     return MHD_NO;
 }
@@ -391,7 +406,7 @@ ech_status ech_http_start(ech_http **const ret_http, ech_server *const server,
         .limits = { .max_head = o->max_header_bytes,
                     .max_target = MAX_TARGET,
                     .max_headers = MAX_HEADERS,
-                    .max_chunk = o->max_body },
+                    .max_body = o->max_body },
         .max_links = o->max_connections,
         .head_ns = o->header_timeout_s * 1000 * ECH_NS_PER_MS,
         .idle_ns = o->idle_timeout_s * 1000 * ECH_NS_PER_MS,
@@ -400,14 +415,14 @@ ech_status ech_http_start(ech_http **const ret_http, ech_server *const server,
     };
     memcpy(http->front.listeners, listeners, n * sizeof *listeners);
     ech_status rc = start_daemon(http, err);
+    *ret_http = http; /* before the thread: its requests look for it */
     if (rc == ECH_OK) rc = ech_front_start(&http->front, err);
     if (rc != ECH_OK) {
         if (http->front.daemon != NULL) MHD_stop_daemon(http->front.daemon);
         free(http);
-        return rc;
+        *ret_http = NULL;
     }
-    *ret_http = http;
-    return ECH_OK;
+    return rc;
 }
 
 void ech_http_quiesce(ech_http *const http)

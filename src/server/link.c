@@ -7,9 +7,11 @@
 #include "src/server/link.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -177,7 +179,7 @@ static void run_guard(ech_link *const l)
 
 static bool read_client(ech_link *const l)
 {
-    if (!l->client_in || l->is_shaking || l->client_ended || l->is_dead ||
+    if (!l->client_in || l->is_shaking || l->client_ended || l->is_dead || l->is_deaf ||
         l->guard.state == ECH_GUARD_REFUSED || l->n_passed > MAX_WAITING)
         return false;
     const ssize_t n = client_recv(l, l->front->block, sizeof l->front->block);
@@ -209,11 +211,10 @@ static bool write_pair(ech_link *const l)
         if (errno == EAGAIN || errno == EINTR) return false;
         /* The library is done with this client: it has answered before the body was there. */
         l->n_passed = 0;
+        l->is_deaf = true;
         ech_buf_fini(&l->in);
-        l->client_in = false;
         return true;
     }
-    l->write_round = l->front->round;
     l->n_passed -= (size_t)n;
     l->in.len -= (size_t)n;
     l->since_ns = ech_now_ns();
@@ -239,26 +240,23 @@ static void probe(ech_link *const l)
     (void)append_out(l, CONTINUE, sizeof CONTINUE - 1);
 }
 
-static void come_again(ech_link *const l)
+/* Bytes that the library hasn't read yet. */
+static bool has_unread(const ech_link *const l)
 {
-    if (l->is_again || l->is_dead) return;
-    l->is_again = true;
-    l->again = l->front->again;
-    l->front->again = l;
+    int n = 0;
+    return ioctl(l->pair, SIOCOUTQ, &n) == 0 && n > 0;
 }
 
 /*
- * Nothing more passes: the library hears of it once it has all that did. Not in the same round:
- * bytes and their end in one event are two reads, and it makes one of each event.
+ * Nothing more passes: the library hears of it once it has read all that did, which epoll tells
+ * (there is room again). Not before: it reads once per event, so that an end which comes with the
+ * last bytes would never be read.
  */
 static bool tell_pair(ech_link *const l)
 {
     const bool is_over = l->client_ended || l->guard.state == ECH_GUARD_REFUSED;
     if (!is_over || l->n_passed > 0 || l->pair_told || l->is_dead) return false;
-    if (l->pair >= 0 && l->write_round == l->front->round) {
-        come_again(l);
-        return false;
-    }
+    if (l->pair >= 0 && has_unread(l)) return false;
     l->pair_told = true;
     if (l->pair < 0) {
         l->pair_ended = true;
@@ -385,7 +383,10 @@ void ech_link_pump(ech_link *const l)
     for (int i = 0; i < MAX_ROUNDS; i++) {
         if (!work(l)) return;
     }
-    come_again(l);
+    if (l->is_again || l->is_dead) return;
+    l->is_again = true;
+    l->again = l->front->again;
+    l->front->again = l;
 }
 
 void ech_link_on_event(ech_link *const l, const bool is_pair, const uint32_t events)
@@ -415,6 +416,8 @@ void ech_link_look_at_clock(ech_link *const l, const int64_t now)
 {
     const ech_front *const f = l->front;
     const int64_t quiet = now - l->since_ns;
+    ech_link_pump(l); /* whatever an event should have told */
+    if (l->is_dead) return;
     if (l->is_lingering) {
         if (quiet > LINGER_NS) ech_link_close(l);
     } else if (l->out.len > 0) {

@@ -31,19 +31,19 @@ struct ech_link {
     int client, pair;      /* pair: -1 before the first head */
     ech_tls_session *tls;  /* NULL: none */
     ech_guard guard;
-    ech_buf in;           /* from the client: [n_passed] bytes that may go on, then what waits */
-    size_t n_passed;      /* for a head's end */
-    uint64_t write_round; /* of the last write to the pair */
-    ech_buf out;          /* to the client, from out_sent on */
+    ech_buf in;      /* from the client: [n_passed] bytes that may go on, then what waits */
+    size_t n_passed; /* for a head's end */
+    ech_buf out;     /* to the client, from out_sent on */
     size_t out_sent;
     int64_t since_ns; /* accepted, first byte of a head, last byte taken: what a limit runs from */
     bool is_answered; /* more than a 100 came from the library since the last head passed */
     bool client_in, client_out, pair_in, pair_out; /* may be read, written */
     bool is_shaking;                               /* TLS hands */
     bool client_ended;                             /* sends no more */
-    bool pair_ended;                               /* the library has closed its end */
-    bool pair_told;                                /* that the client sends no more */
-    bool has_refused;                              /* the refusal is in out */
+    bool is_deaf;      /* what it still sends is of no use: the library has closed */
+    bool pair_ended;   /* the library has closed its end */
+    bool pair_told;    /* that the client sends no more */
+    bool has_refused;  /* the refusal is in out */
     bool is_lingering; /* everything is sent; until the client has closed too */
     bool is_dead;      /* closed; freed at the end of the round */
     bool is_again;

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "src/base/error.h"
-#include "src/server/http.h"
+#include "src/server/state.h"
 
 static ech_exchange *take(ech_pool *const p)
 {
@@ -27,7 +27,7 @@ static void *pool_main(void *const arg)
     ech_pool *const p = arg;
     for (ech_exchange *x; (x = take(p)) != NULL;) {
         x->route->handler(x);
-        ech_http_wake(x);
+        ech_watch_leave_pool(&x->server->watch, x);
     }
     return NULL;
 }

@@ -18,6 +18,12 @@
 
 #define WAKE_SERIAL 0
 
+/* Lock held. */
+static void wake(ech_exchange *const x)
+{
+    if (!x->is_pooled) ech_http_wake(x);
+}
+
 static ech_exchange *find(const ech_watch *const w, const uint64_t serial)
 {
     for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
@@ -32,7 +38,7 @@ static void client_left(ech_exchange *const x)
     if (x->gone) return;
     x->gone = true;
     if (x->request != NULL) ech_request_cancel(x->request);
-    ech_http_wake(x);
+    wake(x);
 }
 
 /*
@@ -44,7 +50,7 @@ static void client_ended(ech_exchange *const x)
 {
     if (x->gone || !x->is_stream) return;
     x->ping_due = true;
-    ech_http_wake(x);
+    wake(x);
 }
 
 /* Comments for silent streams, and the end for clients that take nothing. Lock held. */
@@ -57,7 +63,7 @@ static void look_at_clocks(ech_watch *const w, const int64_t now)
             client_left(x);
         } else if (now - x->last_out_ns > w->ping_ns && !x->ping_due) {
             x->ping_due = true;
-            ech_http_wake(x);
+            wake(x);
         }
     }
 }
@@ -165,6 +171,21 @@ void ech_watch_set_request(ech_watch *const w, ech_exchange *const x, ech_reques
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+void ech_watch_wake(ech_watch *const w, ech_exchange *const x)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    wake(x);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+void ech_watch_leave_pool(ech_watch *const w, ech_exchange *const x)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    x->is_pooled = false;
+    wake(x);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
 bool ech_watch_is_gone(ech_watch *const w, const ech_exchange *const x)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -188,7 +209,7 @@ uint32_t ech_watch_cancel_all(ech_watch *const w)
     (void)pthread_mutex_lock(&w->lock);
     for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
         if (x->request != NULL) ech_request_cancel(x->request);
-        ech_http_wake(x);
+        wake(x);
     }
     const uint32_t n = w->count;
     (void)pthread_mutex_unlock(&w->lock);
