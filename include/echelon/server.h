@@ -72,7 +72,7 @@ typedef struct ech_server_options {
     const char *tool_call_parser;     /* the same for tool calls */
     const char *metrics_prefix;       /* default "echelon" */
     size_t max_body;                  /* bytes; default 32 MiB: beyond it 413 */
-    size_t max_header_bytes;  /* request line and headers; default 16 KiB, the most: beyond it
+    size_t max_header_bytes;  /* request line and headers; default 8 KiB, at most 64: beyond it
                                  431 */
     uint32_t max_connections; /* default 4096; beyond it 503 */
     uint32_t text_threads;    /* default 2 */

@@ -95,7 +95,7 @@ static const ech_option OPTIONS[] = {
     { "platform", 0, ECH_OPT_STRING, &platform, "NAME", "cpu (default) or sim", 0, 0, NULL },
     { "max-body", 0, ECH_OPT_SIZE, &max_body, "BYTES", "largest request; default 32M", 0, 0, NULL },
     { "max-header-bytes", 0, ECH_OPT_SIZE, &max_header_bytes, "BYTES",
-      "largest request line with its headers; default and most 16K", 0, 0, NULL },
+      "largest request line with its headers; default 8K, at most 64K", 0, 0, NULL },
     { "max-connections", 0, ECH_OPT_INT, &max_connections, "N",
       "clients at the same time; default 4096", 1, 1 << 20, NULL },
     { "header-timeout", 0, ECH_OPT_INT, &header_timeout_s, "S",

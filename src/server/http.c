@@ -23,12 +23,12 @@
 #include "src/server/route.h"
 #include "src/server/state.h"
 
-/* What the library may hold of one connection: the headers (16 KiB at most), an entry for each, and
- * a block of a stream. It reads into half of it, which stays touched: an idle stream costs so much.
+/* What the library may hold of one connection beside its headers: an entry for each of them, those
+ * of the answer, a block of a stream. It clears what it gives back, so an idle stream costs it all.
  */
-#define CONNECTION_MEMORY (40 * 1024)
-#define MAX_TARGET        8192
-#define MAX_HEADERS       100
+#define CONNECTION_EXTRA (16 * 1024)
+#define MAX_TARGET       4096
+#define MAX_HEADERS      100
 /* What the loop asks of a stream at a time. */
 #define STREAM_BLOCK 4096
 
@@ -386,7 +386,7 @@ static ech_status start_daemon(ech_http *const http, ech_error *const err)
         0, NULL, NULL, on_request, http->server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, http->server, MHD_OPTION_CONNECTION_LIMIT,
         o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT, o->idle_timeout_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, o->max_header_bytes + CONNECTION_EXTRA, MHD_OPTION_END);
     return http->front.daemon != NULL
                ? ECH_OK
                : ech_fail(err, ECH_EOS, "starting the HTTP library: libmicrohttpd refused");

@@ -39,7 +39,7 @@ void ech_server_options_default(ech_server_options *const o)
         .write_timeout_ms = 60000,
         .idle_timeout_s = 120,
         .header_timeout_s = 30,
-        .max_header_bytes = 16384,
+        .max_header_bytes = 8192,
     };
     ech_engine_options_default(&o->engine);
 }
@@ -213,9 +213,9 @@ static ech_status check_options(const ech_server_options *const o, ech_error *co
         return ech_fail(err, ECH_EINVAL,
                         "opening the server: --tls-cert and --tls-key go together");
     }
-    if (o->max_header_bytes < 1024 || o->max_header_bytes > 16384)
+    if (o->max_header_bytes < 1024 || o->max_header_bytes > 65536)
         return ech_fail(err, ECH_EINVAL,
-                        "opening the server: --max-header-bytes %zu must be 1024 to 16384",
+                        "opening the server: --max-header-bytes %zu must be 1024 to 65536",
                         o->max_header_bytes);
     if (o->port < 0 || o->port > 65535)
         return ech_fail(err, ECH_EINVAL, "opening the server: --port %d is no port", o->port);

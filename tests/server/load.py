@@ -163,7 +163,9 @@ def used_pages(server):
 def cancel():
     s = start("--max-running", "4", "--no-prefix-cache")
     prompt = long_prompt(s)
-    step_ms = []
+    at = time.perf_counter()
+    s.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+    prefill_step = (time.perf_counter() - at) * 1e3 / (len(prompt) / s.get("/props")[1]["prefill_chunk"])
     rounds = 3 if OPTIONS.small else 20
     times = {"running": [], "prefilling": [], "queued": []}
     for i in range(rounds):
@@ -188,12 +190,12 @@ def cancel():
                 o.close()
             while used_pages(s) > 0:
                 time.sleep(0.001)
-    steps, seconds = s.metric("steps_total"), s.metric("step_seconds_total")
-    step = seconds / max(steps, 1) * 1e3
-    report("cancel: mean step", round(step, 2), "ms")
+    step = s.metric("step_seconds_total") / s.metric("steps_total") * 1e3
+    report("cancel: a step of the prefill", round(prefill_step, 2), "ms")
     for what, values in times.items():
-        # Beside the step in flight: noticing, two looks at /metrics, and who else wants the core.
-        report(f"cancel: pages of a {what} request are back after, p50", round(percentile(values, 0.5), 2), "ms", round(max(3 * step, 20) + 20, 1))
+        # Two steps are in flight at most; beside them: noticing, looks at /metrics, who else wants the core.
+        bound = 2 * (prefill_step if what == "prefilling" else step) + 20
+        report(f"cancel: pages of a {what} request are back after, p50", round(percentile(values, 0.5), 2), "ms", round(bound, 1))
         report(f"cancel: {what}, max", round(max(values), 2), "ms")
     s.stop()
 
@@ -226,7 +228,8 @@ def idle():
     report("idle: descriptors of a stream", round((descriptors(pid) - fds) / n, 2), "", 3.01)
     for c in clients:
         c.close()
-    report("idle: all are gone", s.metric("num_requests_waiting"), "waiting", good=s.wait_metric("num_requests_waiting", 0, 10))
+    gone = s.wait_metric("num_requests_waiting", 0, 10)
+    report("idle: waiting after all have gone", s.metric("num_requests_waiting"), "", good=gone)
     first.sock.shutdown(socket.SHUT_RDWR)
     s.stop()
 
@@ -301,7 +304,8 @@ def drop():
     at = time.monotonic()
     drop_many(s, n, seed + 1)
     took = time.monotonic() - at
-    report(f"drop: {n} connections, all settled in {took:.1f} s", used_pages(s), "of the pages in use", good=settle(s) and used_pages(s) == 0)
+    settled = settle(s)
+    report(f"drop: {n} connections in {took:.1f} s; of the pages in use", used_pages(s), "", good=settled and used_pages(s) == 0)
     report("drop: descriptors more than before", descriptors(pid) - fds, "", 0)
     report("drop: memory more than before, per connection", round(max(memory_kib(pid) - memory, 0) / n, 3), "KiB", 5 if OPTIONS.small else 0.2)
     report("drop: the server still answers", s.post("/v1/completions", {"prompt": "a", "max_tokens": 3})[0], "", good=True)
