@@ -88,7 +88,7 @@ struct ech_exchange {
     uint64_t watch_serial; /* 0: not watched */
     int fd;
     bool gone;      /* the client has left */
-    bool is_pooled; /* a text thread has it: it may not end before that has woken it */
+    bool is_pooled; /* a text thread has it: it may not end before that has woken it; atomic */
     bool ping_due;
     ech_watch_view view;
     int64_t last_out_ns; /* when bytes were last taken */

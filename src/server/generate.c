@@ -241,8 +241,7 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
 
 static void on_notify(void *const ctx)
 {
-    ech_exchange *const x = ctx;
-    ech_watch_wake(&x->server->watch, x);
+    ech_watch_wake(ctx);
 }
 
 /* False: the key is at a limit of its own, and the answer is set. */

@@ -245,6 +245,21 @@ static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connectio
     return x;
 }
 
+void ech_exchange_free(ech_exchange *const x)
+{
+    ech_generate_release(x);
+    json_decref(x->json);
+    json_decref(x->kept);
+    ech_guide_destroy(&x->guide);
+    ech_constraint_unref(&x->constraint);
+    ech_buf_fini(&x->body);
+    ech_buf_fini(&x->reply);
+    ech_buf_fini(&x->ignored);
+    ech_buf_fini(&x->out);
+    ech_arena_fini(&x->arena);
+    free(x);
+}
+
 static void on_completed(void *const cls, struct MHD_Connection *const conn, void **const con_cls,
                          const enum MHD_RequestTerminationCode code)
 {
@@ -259,17 +274,7 @@ static void on_completed(void *const cls, struct MHD_Connection *const conn, voi
     /* Neither: it ended before it was whole; there was nothing to answer. */
     if (x->status != 0 || x->request != NULL) ech_audit_write(x);
     if (x->request != NULL && server->trace_path != NULL) ech_tracks_add(&server->tracks, x);
-    ech_generate_release(x);
-    json_decref(x->json);
-    json_decref(x->kept);
-    ech_guide_destroy(&x->guide);
-    ech_constraint_unref(&x->constraint);
-    ech_buf_fini(&x->body);
-    ech_buf_fini(&x->reply);
-    ech_buf_fini(&x->ignored);
-    ech_buf_fini(&x->out);
-    ech_arena_fini(&x->arena);
-    free(x);
+    ech_exchange_free(x);
 }
 
 static enum MHD_Result take_body(ech_exchange *const x, const char *const data, size_t *const len)

@@ -25,6 +25,8 @@ uint32_t ech_http_connections(const ech_http *http);
 /* No exchange may be WORKING or suspended any more. Closes the sockets, sets *http NULL. */
 void ech_http_stop(ech_http **http);
 
+/* With its generation, whose request is cancelled if it still runs. */
+void ech_exchange_free(ech_exchange *x);
 /* The loop looks at the exchange's connection again. Any thread. */
 void ech_http_wake(ech_exchange *x);
 /* The value of a request header, NULL when it isn't there. Loop thread, or while WORKING. */

@@ -12,16 +12,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "src/base/atomic.h"
 #include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/server/http.h"
 
 #define WAKE_SERIAL 0
 
-/* Lock held. */
+/* Not while a text thread has it. Partner: the release in leave_pool, which wakes it then. */
 static void wake(ech_exchange *const x)
 {
-    if (!x->is_pooled) ech_http_wake(x);
+    if (!ech_load_acquire(&x->is_pooled)) ech_http_wake(x);
 }
 
 static ech_exchange *find(const ech_watch *const w, const uint64_t serial)
@@ -171,17 +172,15 @@ void ech_watch_set_request(ech_watch *const w, ech_exchange *const x, ech_reques
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-void ech_watch_wake(ech_watch *const w, ech_exchange *const x)
+void ech_watch_wake(ech_exchange *const x)
 {
-    (void)pthread_mutex_lock(&w->lock);
     wake(x);
-    (void)pthread_mutex_unlock(&w->lock);
 }
 
 void ech_watch_leave_pool(ech_watch *const w, ech_exchange *const x)
 {
     (void)pthread_mutex_lock(&w->lock);
-    x->is_pooled = false;
+    ech_store_release(&x->is_pooled, false);
     wake(x);
     (void)pthread_mutex_unlock(&w->lock);
 }

@@ -4,7 +4,7 @@
  * stream that has been silent for too long (a comment is due), a client that takes nothing.
  *
  * One thread with an epoll set of its own. An exchange is watched from the end of its body to its
- * completion. Its `request`, `gone`, `is_pooled` and `ping_due` are guarded by the watcher's lock.
+ * completion. Its `request`, `gone` and `ping_due` are guarded by the watcher's lock.
  */
 #ifndef ECH_SERVER_WATCH_H
 #define ECH_SERVER_WATCH_H
@@ -35,9 +35,11 @@ void ech_watch_remove(ech_watch *w, ech_exchange *x);
 void ech_watch_set_request(ech_watch *w, ech_exchange *x, ech_request *request);
 /*
  * Wakes the exchange, unless a text thread has it: a connection that is awake may end, and the
- * exchange with it. leave_pool() ends that, and wakes.
+ * exchange with it. For who knows that the exchange is there: the engine's notify. Takes no lock,
+ * so that the loop never waits for a thread of the engine.
  */
-void ech_watch_wake(ech_watch *w, ech_exchange *x);
+void ech_watch_wake(ech_exchange *x);
+/* A text thread is done with it: wakes it, under the lock, so that it can't end in the midst. */
 void ech_watch_leave_pool(ech_watch *w, ech_exchange *x);
 bool ech_watch_is_gone(ech_watch *w, const ech_exchange *x);
 bool ech_watch_take_ping(ech_watch *w, ech_exchange *x);
