@@ -22,6 +22,7 @@
 static const char *model_dir, *host, *platform, *kv_type, *compute, *api_key_file, *api_key,
     *chat_template, *template_kwargs, *reasoning_field, *pooling, *reasoning_parser,
     *tool_call_parser;
+static const char *config; /* read by config.c before the others */
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
 static ech_strings served_names, more_addresses;
@@ -34,6 +35,8 @@ static bool print_api, next_port, insecure, strict, any_model, no_prefix_cache, 
     audit_text;
 
 static const ech_option OPTIONS[] = {
+    { "config", 0, ECH_OPT_STRING, &config, "FILE",
+      "options as lines NAME = VALUE; environment and flags overwrite them", 0, 0, NULL },
     { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
       "the model's folder; default: the demo model", 0, 0, NULL },
     { "host", 0, ECH_OPT_STRING, &host, "ADDR", "address to bind; default 127.0.0.1", 0, 0, NULL },

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/cli/config.h"
+
 #define MAX_OPTIONS 96
 
 int ech_report(const ech_error *const err)
@@ -91,8 +93,7 @@ static const char *set_size(const ech_option *const o, const char *const value)
     return NULL;
 }
 
-/* NULL when value was taken, else why not. */
-static const char *set_value(const ech_option *const o, const char *const value)
+const char *ech_option_set(const ech_option *const o, const char *const value)
 {
     switch (o->kind) {
     case ECH_OPT_FLAG:
@@ -149,7 +150,7 @@ static int read_environment(const ech_command *const cmd)
         env_name(o, name, sizeof name);
         const char *const value = getenv(name);
         if (value == NULL) continue;
-        const char *const why = set_value(o, value);
+        const char *const why = ech_option_set(o, value);
         if (why != NULL) return ech_usage_error("%s %s %s", name, value, why);
     }
     return ECH_EXIT_OK;
@@ -196,8 +197,9 @@ int ech_command_main(const ech_command *const cmd, const int argc, char **const 
     if (cmd->n_options > MAX_OPTIONS) return ech_usage_error("%s has too many options", cmd->name);
     fill_getopt(cmd, long_options, short_options);
 
-    const int env_rc = read_environment(cmd);
-    if (env_rc != ECH_EXIT_OK) return env_rc;
+    int rc = ech_config_read(cmd, argc, argv);
+    if (rc == ECH_EXIT_OK) rc = read_environment(cmd);
+    if (rc != ECH_EXIT_OK) return rc;
 
     opterr = 0;
     optind = 1;
@@ -211,7 +213,7 @@ int ech_command_main(const ech_command *const cmd, const int argc, char **const 
                                    c == ':' ? "needs a value" : "is no option here", cmd->name);
         }
         const ech_option *const o = option_of(cmd, c);
-        const char *const why = set_value(o, optarg);
+        const char *const why = ech_option_set(o, optarg);
         if (why != NULL) return complain(o, "--", optarg, why);
     }
     return cmd->run(argc - optind, argv + optind);

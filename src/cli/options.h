@@ -14,7 +14,7 @@
  *     };
  *
  * and a line in ECH_COMMAND_MAP. Precedence: flag > environment (ECHELON_ and the option's name in
- * upper case, '-' as '_') > the value the target holds before parsing.
+ * upper case, '-' as '_') > a file (config.h) > the value the target holds before parsing.
  */
 #ifndef ECH_CLI_OPTIONS_H
 #define ECH_CLI_OPTIONS_H
@@ -63,7 +63,7 @@ typedef struct ech_command {
     const ech_option *options;
     size_t n_options;
     int (*run)(int argc, char **argv); /* gets what the options left; returns the exit code */
-    bool is_group; /* options are left to the command that run() picks */
+    bool is_group;                     /* options are left to the command that run() picks */
 } ech_command;
 
 /*
@@ -71,6 +71,8 @@ typedef struct ech_command {
  * the option and what it takes, and ECH_EXIT_USAGE. --help prints the help to stdout.
  */
 int ech_command_main(const ech_command *cmd, int argc, char **argv);
+/* Takes one value, NULL for a flag. Returns NULL when it is good, else why it isn't. */
+const char *ech_option_set(const ech_option *o, const char *value);
 void ech_command_help(const ech_command *cmd);
 /* The page in man(7) format, to stdout. */
 void ech_command_man(const ech_command *cmd);

@@ -463,6 +463,31 @@ class Metrics(unittest.TestCase):
         self.assertGreater(len(wanted), 15)
 
 
+class Config(unittest.TestCase):
+    def test_flags_over_environment_over_file(self):
+        with folder() as d:
+            path = os.path.join(d, "serve.ini")
+
+            def write(text):
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(text)
+            write("# a server\nmax-tokens = 7\nmax-running=3 ; three\nstrict = true\ninsecure = false\nserved-model-name = a\nserved-model-name = b\n"
+                  "[other]\nnonsense = 1\n[serve]\nmax-queued = 9\n")
+            for env, flags, want in (({}, (), 7), ({"ECHELON_MAX_TOKENS": "8"}, (), 8), ({"ECHELON_MAX_TOKENS": "8"}, ("--max-tokens", "9"), 9)):
+                with serving("--config", path, *flags, env=env) as s:
+                    props = s.get("/props")[1]
+                    self.assertEqual((props["limits"]["max_tokens"], props["max_running"]), (want, 3))
+                    self.assertEqual([m["id"] for m in s.get("/v1/models")[1]["data"]], ["a", "b"])
+                    self.assertEqual(s.post("/v1/completions", {**SHORT, "frobnicate": 1})[0], 400)
+            with serving(env={"ECHELON_CONFIG": path}) as s:
+                self.assertEqual(s.get("/props")[1]["limits"]["max_tokens"], 7)
+            for text, words in (("max-tokens = lots\n", "line 1: max-tokens = lots must be"), ("\nnope = 1\n", "line 2: nope = 1 is no option"), ("strict = maybe\n", "true or false"),
+                                ("config = x\n", "no option"), ("max-tokens\n", "line 1")):
+                write(text)
+                self.assertIn(words, refused("--port", "0", "--config", path))
+            self.assertIn("/nowhere", refused("--port", "0", "--config=/nowhere"))
+
+
 class Contrib(unittest.TestCase):
     def test_nginx(self):
         nginx = shutil.which("nginx") or os.environ.get("ECH_NGINX")
