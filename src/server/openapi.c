@@ -114,7 +114,8 @@ static json_t *good_answer(const ech_route *const r)
     if ((r->fields & ECH_IN_GENERATION) != 0 && !r->counts_only) {
         (void)json_object_set_new(
             json_object_get(a, "content"), "text/event-stream",
-            json_pack("{s:{s:s, s:s}}", "schema", "type", "string", "description",
+            /* No type: some tools read it as the text, some as each event. */
+            json_pack("{s:{s:s}}", "schema", "description",
                       "with stream: true, the same answer as server-sent events"));
     }
     return a;
