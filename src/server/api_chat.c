@@ -49,6 +49,7 @@ static ech_status put_chunk(ech_exchange *const x, ech_generation *const g, cons
     ECH_TRY(finish != NULL ? ech_buf_printf(b, ",\"finish_reason\":\"%s\"}]", finish)
                            : ech_buf_puts(b, ",\"finish_reason\":null}]"));
     if (finish != NULL) ECH_TRY(ech_put_prompt(b, g, k));
+    ECH_TRY(ech_put_timings(b, g));
     return ech_buf_puts(b, g->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
 }
 
@@ -250,6 +251,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
     ECH_TRY(ech_put_prompt(b, g, 0));
     ECH_TRY(ech_buf_puts(b, ",\"usage\":"));
     ECH_TRY(ech_put_usage(b, &g->usage));
+    ECH_TRY(ech_put_timings(b, g));
     return ech_buf_push(b, '}');
 }
 

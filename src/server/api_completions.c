@@ -65,7 +65,9 @@ static ech_status put_frame(ech_exchange *const x, ech_generation *const g, cons
     ECH_TRY(put_head(x, g, &x->out));
     ECH_TRY(ech_buf_puts(&x->out, ",\"choices\":["));
     ECH_TRY(put_choice(g, k, text, true, finish, &x->out));
-    return ech_buf_puts(&x->out, g->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    ECH_TRY(ech_buf_push(&x->out, ']'));
+    ECH_TRY(ech_put_timings(&x->out, g));
+    return ech_buf_puts(&x->out, g->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
 }
 
 static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
@@ -161,6 +163,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
     }
     ECH_TRY(ech_buf_puts(b, "],\"usage\":"));
     ECH_TRY(ech_put_usage(b, &g->usage));
+    ECH_TRY(ech_put_timings(b, g));
     return ech_buf_push(b, '}');
 }
 

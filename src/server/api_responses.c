@@ -13,6 +13,7 @@
 #include "src/server/chat_prompt.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
+#include "src/text/json_dump.h"
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
@@ -151,6 +152,15 @@ static ech_status block_close(ech_exchange *const x, ech_generation *const g, ec
 
 static const ech_block_ops BLOCKS = { block_open, block_delta, block_close };
 
+/* What the request said, as it said it. */
+static ech_status put_given(const ech_exchange *const x, const char *const name,
+                            const char *const absent, ech_buf *const b)
+{
+    const json_t *const v = json_object_get(x->json, name);
+    ECH_TRY(ech_buf_printf(b, ",\"%s\":", name));
+    return v != NULL && !json_is_null(v) ? ech_json_dump(b, v) : ech_buf_puts(b, absent);
+}
+
 /* The response object; status NULL: as the choice ended. */
 static ech_status put_response(const ech_exchange *const x, const ech_generation *const g,
                                const char *status, ech_buf *const b)
@@ -164,12 +174,15 @@ static ech_status put_response(const ech_exchange *const x, const ech_generation
                            "\"status\":\"%s\",\"model\":",
                            x->id, (long long)g->created_s, status));
     ECH_TRY(ech_json_put_cstring(b, g->model));
-    ECH_TRY(ech_buf_puts(
-        b, ",\"error\":null,\"instructions\":null,\"metadata\":{},\"parallel_tool_calls\":"));
-    ECH_TRY(ech_buf_puts(b, g->params.parallel_tool_calls ? "true" : "false"));
-    ECH_TRY(ech_buf_puts(
-        b,
-        ",\"previous_response_id\":null,\"tool_choice\":\"auto\",\"tools\":[],\"temperature\":"));
+    ECH_TRY(ech_buf_puts(b, ",\"error\":null,\"previous_response_id\":null"));
+    ECH_TRY(put_given(x, "instructions", "null", b));
+    ECH_TRY(put_given(x, "max_output_tokens", "null", b));
+    ECH_TRY(put_given(x, "metadata", "{}", b));
+    ECH_TRY(put_given(x, "tools", "[]", b));
+    ECH_TRY(put_given(x, "tool_choice", "\"auto\"", b));
+    ECH_TRY(put_given(x, "text", "{\"format\":{\"type\":\"text\"}}", b));
+    ECH_TRY(ech_buf_printf(b, ",\"parallel_tool_calls\":%s,\"temperature\":",
+                           g->params.parallel_tool_calls ? "true" : "false"));
     ECH_TRY(ech_json_put_float(b, g->params.temperature));
     ECH_TRY(ech_buf_puts(b, ",\"top_p\":"));
     ECH_TRY(ech_json_put_float(b, g->params.top_p));

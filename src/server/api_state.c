@@ -60,9 +60,10 @@ static ech_status put_model(const ech_server *const s, const char *const name, e
         "\"meta\":{\"architecture\":",
         (long long)s->created_s, s->info.max_seq_len));
     ECH_TRY(ech_json_put_cstring(b, s->info.architecture));
-    return ech_buf_printf(b, ",\"n_vocab\":%u,\"n_ctx\":%u,\"n_ctx_train\":%u,\"size\":%llu}}",
-                          s->info.vocab_size, s->info.max_seq_len, s->info.model_max_seq_len,
-                          (unsigned long long)s->info.weights_bytes);
+    return ech_buf_printf(
+        b, ",\"n_vocab\":%u,\"n_embd\":%u,\"n_ctx\":%u,\"n_ctx_train\":%u,\"size\":%llu}}",
+        s->info.vocab_size, s->info.embedding_size, s->info.max_seq_len, s->info.model_max_seq_len,
+        (unsigned long long)s->info.weights_bytes);
 }
 
 static ech_status put_models(const ech_server *const s, ech_buf *const b)
@@ -104,6 +105,8 @@ static ech_status put_props(const ech_server *const s, ech_buf *const b)
         s->info.max_seq_len, s->info.max_running, s->info.prefill_chunk, s->info.threads,
         s->info.page_tokens, s->info.n_pages, (unsigned long long)s->info.page_bytes,
         (unsigned long long)s->info.weights_bytes));
+    ECH_TRY(ech_buf_printf(b, ",\"embedding_size\":%u,\"pooling\":\"%s\"", s->info.embedding_size,
+                           ech_pooling_name(s->info.pooling)));
     ECH_TRY(ech_buf_puts(b, ",\"plan\":"));
     ECH_TRY(ech_json_put_cstring(b, s->info.plan != NULL ? s->info.plan : ""));
     return ech_buf_printf(

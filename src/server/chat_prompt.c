@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/error.h"
+#include "src/server/history.h"
 #include "src/server/prompt.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
@@ -94,12 +95,24 @@ static void add_kwargs(json_t *const request, json_t *const kwargs)
     (void)json_object_set_new(request, "chat_template_kwargs", kwargs);
 }
 
+/* A last message that is to be gone on with stays as it is. A new reference, NULL: no memory. */
+static json_t *split_history(const ech_exchange *const x, const ech_params *const p)
+{
+    json_t *const list = ech_history_split((json_t *)p->messages, ech_guide_parser(x->guide));
+    const size_t n = json_array_size(list);
+    if (list != NULL && p->continue_final_message && n > 0)
+        (void)json_array_set(list, n - 1, json_array_get(p->messages, n - 1));
+    return list;
+}
+
 /* The request as chat.h takes it: what the dialects have in common. */
-static ech_status put_request(const ech_served_chat *const t, const ech_params *const p,
+static ech_status put_request(const ech_exchange *const x, const ech_params *const p,
                               const bool has_tools, ech_buf *const b)
 {
-    json_t *const r = json_object();
-    set(r, "messages", p->messages);
+    const ech_served_chat *const t = &x->server->chat;
+    json_t *const messages = split_history(x, p);
+    json_t *const r = messages != NULL ? json_pack("{s:o}", "messages", messages) : NULL;
+    if (r == NULL) return ECH_ENOMEM;
     set(r, "tools", has_tools ? p->tools : NULL);
     set(r, "documents", p->documents);
     set(r, "chat_template_kwargs", p->chat_template_kwargs);
@@ -110,7 +123,7 @@ static ech_status put_request(const ech_served_chat *const t, const ech_params *
     if (t->kwargs != NULL) add_kwargs(r, json_copy(t->kwargs));
     (void)json_object_set_new(r, "add_generation_prompt", json_boolean(p->add_generation_prompt));
     (void)json_object_set_new(r, "continue_final_message", json_boolean(p->continue_final_message));
-    const ech_status rc = r != NULL ? ech_json_dump(b, r) : ECH_ENOMEM;
+    const ech_status rc = ech_json_dump(b, r);
     json_decref(r);
     return rc;
 }
@@ -166,7 +179,7 @@ static bool render(ech_exchange *const x, ech_generation *const g,
     ech_chat_prompt made = { 0 };
     ech_error err;
     const bool has_tools = ech_guide_tool_mode(x->guide) != ECH_TOOL_MODE_NONE;
-    ech_status rc = put_request(&x->server->chat, p, has_tools, &request);
+    ech_status rc = put_request(x, p, has_tools, &request);
     if (rc != ECH_OK)
         (void)ech_fail(&err, rc, "making a prompt: out of memory");
     else
@@ -184,6 +197,33 @@ static bool render(ech_exchange *const x, ech_generation *const g,
     return ok;
 }
 
+/* A role that a template doesn't know would be left out without a word. */
+static bool role_is_known(const ech_served_chat *const t, const char *const role)
+{
+    static const char *const ROLES[] = { "developer", "system", "user",
+                                         "assistant", "tool",   "function" };
+    for (size_t i = 0; i < sizeof ROLES / sizeof ROLES[0]; i++) {
+        if (strcmp(role, ROLES[i]) == 0) return true;
+    }
+    char quoted[2][72];
+    (void)snprintf(quoted[0], sizeof quoted[0], "'%.64s'", role);
+    (void)snprintf(quoted[1], sizeof quoted[1], "\"%.64s\"", role);
+    return strstr(t->source.data, quoted[0]) != NULL || strstr(t->source.data, quoted[1]) != NULL;
+}
+
+static bool check_message(ech_exchange *const x, const json_t *const m, const size_t i)
+{
+    char param[64];
+    const char *const role = json_string_value(json_object_get(m, "role"));
+    (void)snprintf(param, sizeof param, "messages[%zu].role", i);
+    if (role == NULL) return ech_reply_refuse(x, param, "must be a string");
+    if (!role_is_known(&x->server->chat, role))
+        return ech_reply_refuse(x, param, "is none that this model's template knows");
+    (void)snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
+    return strcmp(role, "tool") != 0 || json_is_string(json_object_get(m, "tool_call_id")) ||
+           ech_reply_refuse(x, param, "is missing: it says which call was answered");
+}
+
 bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)
 {
@@ -197,6 +237,12 @@ bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
                         "messages must be a list with at least one message");
         return false;
     }
+    for (size_t i = 0; i < json_array_size(p->messages); i++) {
+        if (!check_message(x, json_array_get(p->messages, i), i)) return false;
+    }
+    if (p->add_special_in_chat)
+        return ech_reply_refuse(x, "add_special_tokens",
+                                "must be false in chat: the template writes them");
     if (!ech_guide_take(x, p, false)) return false;
     g->is_named_call = ech_guide_tool_mode(x->guide) == ECH_TOOL_MODE_NAMED;
     g->prompt_param = "messages";

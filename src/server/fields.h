@@ -63,7 +63,7 @@ typedef struct ech_params {
         presence_penalty;
     float dry_multiplier, dry_base, xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta;
     bool stream, echo, ignore_eos, include_stop, skip_special, add_special, parse_special,
-        return_token_ids;
+        return_token_ids, timings, add_special_in_chat;
     bool add_generation_prompt, continue_final_message, parallel_tool_calls;
     const char *encoding_format, *suffix, *cache_salt, *reasoning_effort, *instructions,
         *previous_response_id;

@@ -207,6 +207,9 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
 {
     const ech_params *const p = &g->params;
     ech_request_options_default(o);
+    if (p->max_tokens == 0 && p->max_completion_tokens < 0 && !p->echo && p->prompt_logprobs < 0)
+        return ech_reply_refuse(x, "max_tokens",
+                                "must be at least 1, or the prompt echoed or scored");
     fill_sampling(p, &o->sampling);
     if (!take_logit_bias(x, p->logit_bias, &o->sampling)) return false;
     if (!take_bad_words(x, &p->bad_words, &o->sampling)) return false;
@@ -497,10 +500,24 @@ static void note_progress(ech_exchange *const x, const ech_event *const ev)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+static void note_time(ech_generation *const g, const ech_event *const ev)
+{
+    if (ev->kind == ECH_EVENT_STARTED) {
+        if (g->timing.started_ns == 0) g->timing.started_ns = ev->time_ns;
+        g->timing.prompt += ev->usage.prompt_tokens;
+        g->timing.cached += ev->usage.cached_tokens;
+    } else if (ev->kind == ECH_EVENT_TOKEN) {
+        if (g->timing.first_ns == 0) g->timing.first_ns = ev->time_ns;
+        g->timing.last_ns = ev->time_ns;
+        g->timing.drawn++;
+    }
+}
+
 static ech_status take_event(ech_exchange *const x, ech_generation *const g,
                              const ech_event *const ev)
 {
     note_progress(x, ev);
+    note_time(g, ev);
     switch (ev->kind) {
     case ECH_EVENT_PROMPT_TOKEN:
         if (g->params.prompt_logprobs >= 0) ECH_TRY(take_prompt_prob(x, g, ev));
@@ -615,6 +632,23 @@ ech_status ech_put_token_ids(ech_buf *const b, const ech_generation *const g, co
     const char *const ids = g->choices[choice].ids.data;
     if (!g->params.return_token_ids) return ECH_OK;
     return ech_buf_printf(b, ",\"token_ids\":[%s]", ids != NULL ? ids : "");
+}
+
+ech_status ech_put_timings(ech_buf *const b, const ech_generation *const g)
+{
+    if (!g->params.timings) return ECH_OK;
+    const double per_ms = (double)ECH_NS_PER_MS;
+    const bool began = g->timing.first_ns > 0;
+    const uint32_t n_prompt = g->timing.prompt - g->timing.cached;
+    const double prompt_ms =
+        began ? (double)(g->timing.first_ns - g->timing.started_ns) / per_ms : 0;
+    const double answer_ms = began ? (double)(g->timing.last_ns - g->timing.first_ns) / per_ms : 0;
+    return ech_buf_printf(
+        b,
+        ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,\"prompt_per_second\":"
+        "%.3f,\"predicted_n\":%u,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
+        g->timing.cached, n_prompt, prompt_ms, prompt_ms > 0 ? n_prompt * 1000.0 / prompt_ms : 0,
+        g->timing.drawn, answer_ms, answer_ms > 0 ? (g->timing.drawn - 1) * 1000.0 / answer_ms : 0);
 }
 
 ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u)

@@ -55,6 +55,10 @@ typedef struct ech_generation {
     ech_usage usage;
     struct ech_blocks *blocks; /* of dialects that write in blocks (blocks.h), else NULL */
     bool is_named_call; /* tool_choice named a function: OpenAI's finish_reason is then stop */
+    struct {
+        int64_t started_ns, first_ns, last_ns; /* 0: not yet */
+        uint32_t prompt, cached, drawn;        /* ids, over all choices */
+    } timing;
     bool was_cancelled; /* by DELETE /requests/{id}, a drain, or the engine's end */
 } ech_generation;
 
@@ -111,6 +115,8 @@ ech_status ech_put_usage(ech_buf *b, const ech_usage *u);
 ech_status ech_put_prompt(ech_buf *b, const ech_generation *g, uint32_t choice);
 /* ,"token_ids":[…] of a choice, where the request asks for them. */
 ech_status ech_put_token_ids(ech_buf *b, const ech_generation *g, uint32_t choice);
+/* ,"timings":{…} as llama-server has them, where the request asks for them. */
+ech_status ech_put_timings(ech_buf *b, const ech_generation *g);
 /* Calls of a choice whose arguments are whole. */
 uint32_t ech_choice_complete_calls(const ech_choice *c);
 
