@@ -73,7 +73,8 @@ typedef struct ech_engine_options {
     uint32_t max_seq_len;  /* prompt and answer together, in tokens; 0: the model's own limit,
                               or what fits the KV memory if that is less */
     uint32_t max_running;  /* choices that run at the same time, 1..64; 0: 32 */
-    uint32_t max_queued;   /* choices that may wait; 0: 1024 */
+    uint32_t max_queued;   /* choices that may wait; 0: 2048, as many inputs as
+                              OpenAI's clients put into one request for embeddings */
     uint64_t max_queued_tokens; /* prompt tokens that may wait; 0: 4 Mi */
     uint64_t kv_memory;         /* bytes of KV pages; 0: enough for max_running answers of
                                    max_seq_len, at most half of the memory that is free */
@@ -173,11 +174,11 @@ typedef struct ech_engine_info {
     uint32_t threads;       /* per chip */
     const int32_t *eos_ids; /* [n_eos_ids] end-of-sequence ids of the model */
     size_t n_eos_ids;
-    const char *model_dir;  /* the folder or file that was opened; zero-terminated */
-    uint64_t step_bytes;    /* packed weights that a step reads, whatever its rows */
-    uint64_t step_params;   /* multiply-accumulates with weights of a decoded token */
-    uint64_t layer_params;  /* of a prompt's token: without the head */
-    ech_meter_kind product; /* what most of them are, to be held against ech_meter_run() */
+    const char *model_dir;   /* the folder or file that was opened; zero-terminated */
+    uint64_t step_bytes;     /* packed weights that a step reads, whatever its rows */
+    uint64_t step_params;    /* multiply-accumulates with weights of a decoded token */
+    uint64_t layer_params;   /* of a prompt's token: without the head */
+    ech_meter_kind product;  /* what most of them are, to be held against ech_meter_run() */
     uint32_t embedding_size; /* numbers of an embedding */
     ech_pooling pooling;     /* of embeddings; MODEL: the files say something that is not computed,
                                 and every embedding fails with that */

@@ -78,7 +78,7 @@ static const ech_option OPTIONS[] = {
       1 << 24, NULL },
     { "max-running", 0, ECH_OPT_INT, &max_running, "N", "answers at the same time; default 32", 1,
       64, NULL },
-    { "max-queued", 0, ECH_OPT_INT, &max_queued, "N", "answers that may wait; default 1024", 1,
+    { "max-queued", 0, ECH_OPT_INT, &max_queued, "N", "answers that may wait; default 2048", 1,
       1 << 20, NULL },
     { "max-tokens", 0, ECH_OPT_INT, &max_tokens, "N",
       "cap of an answer whose request has none; default 4096", 1, 1 << 24, NULL },

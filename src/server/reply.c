@@ -86,11 +86,24 @@ void ech_reply_json(ech_exchange *const x, const int status)
     ech_reply_text(x, status, "application/json");
 }
 
+/* Anthropic's form has a type of its own around the same object. */
+static ech_status put_error(const ech_exchange *const x, const int status, const char *const code,
+                            const char *const param, const char *const text, ech_buf *const b)
+{
+    static const char MESSAGES[] = "/messages";
+    const bool is_typed =
+        x->route != NULL && strncmp(x->route->path, MESSAGES, sizeof MESSAGES - 1) == 0;
+    ECH_TRY(ech_error_object(b, status, code, param, text));
+    if (!is_typed) return ECH_OK;
+    b->data[b->len - 1] = ','; /* the object's own brace */
+    return ech_buf_puts(b, "\"type\":\"error\"}");
+}
+
 static void reply_error_text(ech_exchange *const x, const int status, const char *const code,
                              const char *const param, const char *const text)
 {
     ech_buf_clear(&x->reply);
-    if (ech_error_object(&x->reply, status, code, param, text) != ECH_OK) {
+    if (put_error(x, status, code, param, text, &x->reply) != ECH_OK) {
         /* No memory for the body: an empty one with the right status is still an answer. */
         ech_buf_clear(&x->reply);
     }

@@ -70,6 +70,12 @@ class Embeddings(unittest.TestCase):
             self.assertEqual((status, out["error"]["param"]), (400, field), (field, bad, out))
         self.assertEqual(SERVER.post("/v1/embeddings", {"input": "a", "model": "none such"})[0], 404)
 
+    def test_as_many_inputs_as_openai_takes(self):
+        ids = [[300 + i % 700] for i in range(2048)]
+        got = embed(ids, encoding_format="base64", dimensions=1)
+        self.assertEqual(len(got), 2048)
+        self.assertEqual(SERVER.post("/v1/embeddings", {"input": [[300]] * 4097})[0], 400)
+
     def test_truncation_keeps_the_end(self):
         ids = list(range(300, 360))
         self.assertEqual(embed(ids, truncate_prompt_tokens=7), embed(ids[-7:]))

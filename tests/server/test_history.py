@@ -73,6 +73,11 @@ class Roles(unittest.TestCase):
         for role in ("observation", "function", "developer"):
             self.assertEqual(SERVER.post("/apply-template", {"messages": [{"role": role, "content": "x"}]})[0], 200, role)
 
+    def test_messages_answers_errors_in_its_own_form(self):
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            status, out = SERVER.post(path, {"messages": []})
+            self.assertEqual((status, out["type"], out["error"]["type"]), (400, "error", "invalid_request_error"))
+
     def test_limits_name_their_field(self):
         for field, value in (("max_tokens", 0), ("add_special_tokens", True)):
             status, out = SERVER.post("/v1/chat/completions", {"messages": [USER], field: value})
