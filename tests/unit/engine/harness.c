@@ -173,7 +173,7 @@ bool h_is_same(const h_choice *a, const h_choice *b)
                                        a->n_prompt * sizeof *a->prompt_logprobs) == 0);
 }
 
-static void print_choice(const char *name, const h_choice *c)
+void h_print_choice(const char *name, const h_choice *c)
 {
     print_message("%s: %s, %u ids, \"%.*s\"\n", name, ech_finish_name(c->finish), c->n,
                   (int)c->text.len, c->text.data != NULL ? c->text.data : "");
@@ -185,8 +185,8 @@ static void print_choice(const char *name, const h_choice *c)
 void h_assert_same(const h_choice *a, const h_choice *b)
 {
     if (h_is_same(a, b)) return;
-    print_choice("one", a);
-    print_choice("other", b);
+    h_print_choice("one", a);
+    h_print_choice("other", b);
     fail_msg("the answers differ");
 }
 

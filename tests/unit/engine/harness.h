@@ -59,6 +59,7 @@ void h_clear(h_result *r);
 /* Same ids, same bits of log-probabilities, same text and reason. */
 void h_assert_same(const h_choice *a, const h_choice *b);
 bool h_is_same(const h_choice *a, const h_choice *b);
+void h_print_choice(const char *name, const h_choice *c);
 
 /* A constraint for the engine's vocabulary; fails the test when it doesn't compile. */
 struct ech_constraint *h_constraint(ech_engine *e, int kind, const char *text);

@@ -183,7 +183,10 @@ static uint32_t count_differences(int round)
             const h_choice *const a = &s->solo->choices[k], *const b = &s->mixed->choices[k];
             const bool was_cut = b->finish == ECH_FINISH_CANCELLED;
             if (was_cut ? is_prefix(b, a) : h_is_same(a, b)) continue;
-            if (n++ == 0) print_message("round %d: request %d, choice %u differs\n", round, i, k);
+            if (n++ > 0) continue;
+            print_message("round %d: request %d, choice %u differs\n", round, i, k);
+            h_print_choice("alone", a);
+            h_print_choice("mixed", b);
         }
     }
     return n;
