@@ -25,6 +25,8 @@
  *   works with strings gets strings.
  * - `reasoning_content`, `reasoning` and `thinking` become the name that the template reads.
  *   `<think>…</think>` at the beginning of an assistant's content is split off into it.
+ * - Calls that an assistant's content spells out in the model's own form (`<tool_call>…</tool_call>`)
+ *   become its `tool_calls`, where it has none and all of them are complete.
  * - The role `developer` becomes `system`, unless the template knows it.
  * - Tool-call ids become nine letters and digits for templates that insist on them (Mistral's).
  * - `tools` is None when there are none, or with `tool_choice` "none"; an empty list for a template

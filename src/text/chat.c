@@ -5,7 +5,7 @@
  * and every byte its origin.
  *
  * What a template can take is found out once, when it is opened: by rendering small conversations,
- * and by what its text says. Left out: tool-call markers inside an assistant's content.
+ * and by what its text says.
  */
 #include "echelon/chat.h"
 
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "echelon/parser.h"
 #include "src/text/template_builtin.h"
 #include "src/text/template_text.h"
 
@@ -25,6 +26,7 @@ struct ech_chat {
     int32_t *markers; /* [n_markers] added tokens that the template writes */
     size_t n_markers;
     const char *reasoning; /* the name that the template reads, or NULL */
+    ech_tools_format tools;
     bool string_arguments; /* works with arguments as strings, not as objects */
     bool short_ids;        /* wants tool-call ids of nine letters and digits */
     bool knows_developer;
@@ -133,6 +135,8 @@ ech_status ech_chat_open(ech_chat **const ret_chat, const char *const source, co
         ech_chat_close(&c);
         return rc;
     }
+    ech_reasoning_format unused;
+    ech_parser_pick(source, len, &unused, &c->tools);
     c->reasoning = reasoning_name(c->t);
     c->string_arguments = !probe_arguments(c->t, "{\"argprobe\":1}") &&
                           probe_arguments(c->t, "\"{\\\"argprobe\\\": 1}\"");
@@ -360,14 +364,154 @@ static ech_status order_reasoning(ech_tvm *const vm, const ech_chat *const c, ec
     return ech_tstr_is(role->as.str, "assistant") ? split_think(vm, c, m) : ECH_OK;
 }
 
+/* ---- calls that are written out in an assistant's content ---- */
+
+/* What opens them, in the formats where content can't look like a call by chance. */
+static const char *call_marker(const ech_tools_format format)
+{
+    static const char *const markers[ECH_TOOLS_COUNT] = {
+        [ECH_TOOLS_HERMES] = "<tool_call>",
+        [ECH_TOOLS_QWEN3_CODER] = "<tool_call>",
+        [ECH_TOOLS_MISTRAL] = "[TOOL_CALLS]",
+        [ECH_TOOLS_DEEPSEEK] = "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+                               "calls\xE2\x96\x81"
+                               "begin\xEF\xBD\x9C>",
+    };
+    return markers[format];
+}
+
+/* Whole texts of a parsed content, in order of its calls. */
+typedef struct parsed {
+    ech_buf content;
+    ech_buf *names, *args; /* [n] */
+    size_t n;
+} parsed;
+
+static void parsed_fini(parsed *const p)
+{
+    ech_buf_fini(&p->content);
+    for (size_t i = 0; i < p->n; i++) {
+        ech_buf_fini(&p->names[i]);
+        ech_buf_fini(&p->args[i]);
+    }
+    free(p->names);
+    free(p->args);
+}
+
+static ech_status add_call(parsed *const p)
+{
+    ech_buf *const names = realloc(p->names, (p->n + 1) * sizeof *names);
+    if (names == NULL) return ECH_ENOMEM;
+    p->names = names;
+    ech_buf *const args = realloc(p->args, (p->n + 1) * sizeof *args);
+    if (args == NULL) return ECH_ENOMEM;
+    p->args = args;
+    names[p->n] = args[p->n] = (ech_buf){ 0 };
+    p->n++;
+    return ECH_OK;
+}
+
+static ech_status take_events(const ech_parser *const parser, parsed *const p)
+{
+    size_t n;
+    const ech_parser_event *const events = ech_parser_events(parser, &n);
+    for (size_t i = 0; i < n; i++) {
+        const ech_parser_event *const e = &events[i];
+        ech_buf *to = &p->content;
+        if (e->kind == ECH_PARSER_TOOL_START) ECH_TRY(add_call(p));
+        if (e->kind == ECH_PARSER_TOOL_START) to = &p->names[p->n - 1];
+        if (e->kind == ECH_PARSER_TOOL_ARGS) to = &p->args[p->n - 1];
+        if (e->kind == ECH_PARSER_TOOL_END) continue;
+        ECH_TRY(ech_buf_append(to, e->text, e->text_len));
+    }
+    return ECH_OK;
+}
+
+/* The model's own parser over the content. *ret_calls: calls that are complete. */
+static ech_status parse_content(const ech_chat *const c, const ech_tstr *const s, parsed *const p,
+                                size_t *const ret_calls)
+{
+    ech_parser *parser = NULL;
+    ech_parser_options o = ech_parser_options_default();
+    o.tools = c->tools;
+    ech_status rc = ech_parser_create(&parser, &o, NULL);
+    if (rc == ECH_OK) rc = ech_parser_feed(parser, -1, s->ptr, s->len, NULL);
+    if (rc == ECH_OK) rc = take_events(parser, p);
+    if (rc == ECH_OK) rc = ech_parser_finish(parser, NULL);
+    if (rc == ECH_OK) rc = take_events(parser, p);
+    if (rc == ECH_OK) *ret_calls = ech_parser_complete_calls(parser);
+    ech_parser_destroy(&parser);
+    return rc;
+}
+
+/* A copy that lives as long as the rendering; data, like all of the message. */
+static ech_status put_text(ech_tvm *const vm, ech_tdict *const d, const char *const name,
+                           const ech_buf *const text)
+{
+    char *copy;
+    ech_tval v;
+    ECH_TRY(ech_tvm_alloc(vm, text->len + 1, 1, &copy));
+    if (text->len > 0) memcpy(copy, text->data, text->len);
+    ECH_TRY(ech_tv_view(vm, copy, text->len, true, &v));
+    return put(vm, d, name, v);
+}
+
+static ech_status push_call(ech_tvm *const vm, ech_tseq *const calls, const parsed *const p,
+                            const size_t i)
+{
+    ech_tdict *call, *fn;
+    ech_tval type, id;
+    char *text;
+    ECH_TRY(ech_tdict_new(vm, &call));
+    ECH_TRY(ech_tdict_new(vm, &fn));
+    ECH_TRY(ech_tvm_alloc(vm, 32, 1, &text));
+    const int len = snprintf(text, 32, "call_%zu", i);
+    ECH_TRY(ech_tv_view(vm, text, (size_t)len, true, &id));
+    ECH_TRY(ech_tv_view(vm, "function", 8, true, &type));
+    ECH_TRY(put_text(vm, fn, "name", &p->names[i]));
+    ECH_TRY(put_text(vm, fn, "arguments", &p->args[i]));
+    ECH_TRY(put(vm, call, "id", id));
+    ECH_TRY(put(vm, call, "type", type));
+    ECH_TRY(put(vm, call, "function", ech_tv_dict(fn)));
+    return ech_tseq_push(vm, calls, ech_tv_dict(call));
+}
+
+/*
+ * Clients that show calls as text send them back as text. As data their markers would be no tokens,
+ * and the model would see its own calls spelled as it never wrote them; so they become tool_calls
+ * again. What isn't complete stays the text that it was.
+ */
+static ech_status split_calls(ech_tvm *const vm, const ech_chat *const c, ech_tdict *const m)
+{
+    const ech_tval *const content = get(m, "content"), *const role = get(m, "role");
+    const char *const marker = call_marker(c->tools);
+    if (marker == NULL || content->kind != ECH_T_STR || get(m, "tool_calls") != NULL ||
+        !ech_tstr_is(role->as.str, "assistant") || find(content->as.str, 0, marker) == SIZE_MAX)
+        return ECH_OK;
+    parsed p = { 0 };
+    size_t n_complete = 0;
+    ech_tseq *calls = NULL;
+    ech_status rc = parse_content(c, content->as.str, &p, &n_complete);
+    if (rc == ECH_ENOMEM) rc = ech_tvm_no_memory(vm, 0);
+    const bool all = rc == ECH_OK && p.n > 0 && n_complete == p.n;
+    if (all) rc = ech_tseq_new(vm, p.n, &calls);
+    for (size_t i = 0; all && rc == ECH_OK && i < p.n; i++)
+        rc = push_call(vm, calls, &p, i);
+    if (all && rc == ECH_OK) rc = put_text(vm, m, "content", &p.content);
+    if (all && rc == ECH_OK) rc = put(vm, m, "tool_calls", ech_tv_seq(ECH_T_LIST, calls));
+    parsed_fini(&p);
+    return rc;
+}
+
 static ech_status order_message(ech_tvm *const vm, const ech_chat *const c, const ech_tval m,
                                 const size_t i)
 {
     if (m.kind != ECH_T_DICT) return refuse(vm, "messages[%zu]: must be an object", i);
     ECH_TRY(order_role(vm, c, m.as.dict, i));
     ECH_TRY(order_content(vm, c, m.as.dict, i));
-    ECH_TRY(order_calls(vm, c, m.as.dict, i));
     ECH_TRY(order_reasoning(vm, c, m.as.dict));
+    ECH_TRY(split_calls(vm, c, m.as.dict));
+    ECH_TRY(order_calls(vm, c, m.as.dict, i));
     return c->short_ids ? shorten_id(vm, m.as.dict, "tool_call_id") : ECH_OK;
 }
 

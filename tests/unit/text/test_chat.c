@@ -172,6 +172,58 @@ static void reasoning_is_put_in_order(void **state)
            "<assistant><think>r</think>a<go>");
 }
 
+static char *prompt_of(const ech_chat *const c, const char *const assistant)
+{
+    char request[2000];
+    ech_chat_prompt p = { 0 };
+    ech_error err = { 0 };
+    const int n = snprintf(request, sizeof request,
+                           "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+                           "\"assistant\",%s},{\"role\":\"user\",\"content\":\"b\"}]}",
+                           assistant);
+    if (ech_chat_make_prompt(c, request, (size_t)n, NULL, &p, &err) != ECH_OK)
+        fail_msg("%s\n%s", request, err.text);
+    char *const text = strdup(p.rendered.text);
+    ech_chat_prompt_release(&p);
+    return text;
+}
+
+/* Calls in an assistant's text give the prompt of the same calls as tool_calls. */
+static void calls_in_the_text_are_split_off(void **state)
+{
+    (void)state;
+#define CALL(args)                                                                                 \
+    "<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": " args "}\\n</tool_call>"
+    static const char *const rows[][2] = {
+        { "\"content\":\"Well.\\n" CALL("{\\\"a\\\": 1.50}") "\\n" CALL("{}") "\"",
+          "\"content\":\"Well.\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":"
+          "\"f\",\"arguments\":\"{\\\"a\\\": 1.50}\"}},{\"type\":\"function\",\"function\":{"
+          "\"name\":\"f\",\"arguments\":\"{}\"}}]" },
+        { "\"content\":\"<think>\\nx\\n</think>\\n\\n" CALL("{}") "\"",
+          "\"content\":\"\",\"reasoning_content\":\"x\",\"tool_calls\":[{\"type\":\"function\","
+          "\"function\":{\"name\":\"f\",\"arguments\":{}}}]" },
+    };
+    ech_buf source = { 0 };
+    assert_int_equal(ech_buf_read_file(&source,
+                                       ECH_SOURCE_DIR
+                                       "/tests/golden/templates/jinja/Qwen-Qwen3-0.6B.jinja",
+                                       ECH_TEMPLATE_SOURCE_MAX, NULL),
+                     ECH_OK);
+    ech_chat *c = open_chat(source.data, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *const as_text = prompt_of(c, rows[i][0]), *const as_calls = prompt_of(c, rows[i][1]);
+        assert_string_equal(as_text, as_calls);
+        free(as_text);
+        free(as_calls);
+    }
+    /* Unfinished ones stay text, and so do a user's. */
+    char *const broken = prompt_of(c, "\"content\":\"x <tool_call>\\n{\\\"name\\\": \"");
+    assert_non_null(strstr(broken, "x <tool_call>\n{\"name\": <|im_end|>"));
+    free(broken);
+    ech_chat_close(&c);
+    ech_buf_fini(&source);
+}
+
 static void other_arguments_are_put_in_order(void **state)
 {
     (void)state;
@@ -395,6 +447,7 @@ int main(const int argc, char **const argv)
         cmocka_unit_test(content_is_put_in_order),
         cmocka_unit_test(calls_are_put_in_order),
         cmocka_unit_test(reasoning_is_put_in_order),
+        cmocka_unit_test(calls_in_the_text_are_split_off),
         cmocka_unit_test(other_arguments_are_put_in_order),
         cmocka_unit_test(tools_are_a_list_for_those_who_walk_it),
         cmocka_unit_test(the_last_message_can_be_continued),
