@@ -29,6 +29,11 @@ if(ECH_SANITIZE)
   target_compile_options(ech_flags INTERFACE $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 
+# Coverage of the library itself is what guides a fuzzer; without it only the target's own few lines count.
+if(ECH_FUZZ)
+  target_compile_options(ech_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # ech_module(NAME SOURCES … [LIBS …]): the objects of src/NAME.
 function(ech_module name)
   cmake_parse_arguments(M "" "" "SOURCES;LIBS" ${ARGN})
