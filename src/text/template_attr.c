@@ -31,6 +31,10 @@ const ech_tbuiltin *ech_tbuiltin_in(const ech_tbuiltin *table, const char *const
 
 /* ---- dict ---- */
 
+/*
+ * Never undefined: what is absent is None or the given value, which a template can tell from a
+ * value that is undefined.
+ */
 static ech_status d_get(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ECH_TRY(ech_tdict_find(vm, c->self.as.dict, c->a[0], ret));
@@ -38,6 +42,10 @@ static ech_status d_get(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
     return ECH_OK;
 }
 
+/*
+ * items(), keys() and values() are views in Python 3: they have a length and can be walked, but
+ * not indexed.
+ */
 static ech_status new_view(ech_tvm *const vm, const ech_tval dict, const ech_tview_kind kind,
                            ech_tval *const ret)
 {
@@ -61,6 +69,7 @@ static ech_status d_values(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return new_view(vm, c->self, ECH_TVIEW_VALUES, ret);
 }
 
+/* A new dict with the old entries: the only way to one that a template could treat as its own. */
 static ech_status d_copy(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -97,6 +106,7 @@ static const ech_tbuiltin dict_methods[] = {
 
 /* ---- list, tuple, range ---- */
 
+/* Counts what is equal, so True counts 1 too. */
 static ech_status s_count(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_titer *it;
@@ -115,6 +125,7 @@ static ech_status s_count(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
 }
 
 /* A start or stop of index(): counted from the end when negative, never below 0. */
+/* A bound of index(): negative ones count from the end, and none leaves the list. */
 static ech_status clamp_index(ech_tvm *const vm, const ech_tval v, const size_t n,
                               size_t *const ret)
 {
@@ -126,6 +137,7 @@ static ech_status clamp_index(ech_tvm *const vm, const ech_tval v, const size_t 
     return ECH_OK;
 }
 
+/* Fails where there is none, as ValueError does; templates that aren't sure ask `in` first. */
 static ech_status s_index(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     size_t n, from = 0, to;
@@ -187,6 +199,10 @@ static const ech_tbuiltin int_methods[] = { { "bit_length", i_bit_length, "!" },
                                             { "conjugate", n_conjugate, "!" },
                                             { NULL, NULL, NULL } };
 
+/*
+ * What Python's numbers have that a template can see: parts of a fraction, parts of a complex
+ * number.
+ */
 static ech_status number_attr(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                               ech_tval *const ret)
 {
@@ -206,6 +222,7 @@ static ech_status number_attr(ech_tvm *const vm, const ech_tval obj, const ech_t
 
 /* ---- cycler, macro, range ---- */
 
+/* A cycler's next value; it starts again behind the last. */
 static ech_status c_next(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -227,6 +244,7 @@ static const ech_tbuiltin cycler_methods[] = { { "next", c_next, "!" },
                                                { "reset", c_reset, "!" },
                                                { NULL, NULL, NULL } };
 
+/* What Jinja tells of a macro: name, arguments, and whether it takes more than it names. */
 static ech_status macro_attr(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                              ech_tval *const ret)
 {
@@ -267,6 +285,7 @@ static void range_attr(const ech_trange *const r, const ech_tstr *const name, ec
 
 /* ---- the sandbox ---- */
 
+/* Methods that would change their object: the sandbox is an immutable one. */
 static bool changes(const ech_tval obj, const ech_tstr *const name)
 {
     static const char *const list[] = { "append", "clear",  "pop",    "reverse", "insert",
@@ -285,6 +304,9 @@ static ech_status method_of(ech_tvm *const vm, const ech_tval obj, const ech_tbu
     return b == NULL ? ECH_OK : ech_tv_func(vm, b, obj, ret);
 }
 
+/*
+ * An undefined value that says why, so that the error names the sandbox and not a typing mistake.
+ */
 static ech_status unsafe(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                          ech_tval *const ret)
 {
@@ -293,6 +315,7 @@ static ech_status unsafe(ech_tvm *const vm, const ech_tval obj, const ech_tstr *
     return ech_tv_undef_attr(vm, obj, key, true, ret);
 }
 
+/* Rows of groupby are named tuples: .grouper and .list beside their places. */
 static ech_status tuple_attr(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                              ech_tval *const ret)
 {
@@ -305,6 +328,10 @@ static ech_status tuple_attr(ech_tvm *const vm, const ech_tval obj, const ech_ts
     return ECH_OK;
 }
 
+/*
+ * The attribute of any kind of value; ABSENT where there is none. Names with a leading underscore
+ * are never attributes.
+ */
 ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                            ech_tval *const ret)
 {
@@ -356,6 +383,7 @@ ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr
 /* ---- subscripts ---- */
 
 /* obj[key] where Python has it; ABSENT otherwise. */
+/* obj[key] alone, without a look at attributes. */
 static ech_status plain_item(ech_tvm *const vm, const ech_tval obj, const ech_tval key,
                              ech_tval *const ret)
 {
@@ -388,6 +416,7 @@ static ech_status plain_item(ech_tvm *const vm, const ech_tval obj, const ech_tv
     return ECH_OK;
 }
 
+/* x.name: attributes first, so that a key called "items" does not hide the method. */
 ech_status ech_tv_attr(ech_tvm *const vm, const ech_tval obj, const ech_tval name,
                        ech_tval *const ret)
 {
@@ -399,6 +428,7 @@ ech_status ech_tv_attr(ech_tvm *const vm, const ech_tval obj, const ech_tval nam
     return ech_tv_undef_attr(vm, obj, name, false, ret);
 }
 
+/* x[key]: keys first, and attributes only for text that is no key. */
 ech_status ech_tv_item(ech_tvm *const vm, const ech_tval obj, const ech_tval key,
                        ech_tval *const ret)
 {
@@ -418,6 +448,10 @@ typedef struct indices {
     size_t n;
 } indices;
 
+/*
+ * A bound as Python's slice.indices() makes it: whatever is given, it ends inside the sequence or
+ * just beside it.
+ */
 static ech_status slice_part(ech_tvm *const vm, const ech_tval v, const int64_t len,
                              const bool back, const int64_t otherwise, int64_t *const ret)
 {
@@ -436,6 +470,7 @@ static ech_status slice_part(ech_tvm *const vm, const ech_tval v, const int64_t 
     return ECH_OK;
 }
 
+/* First place, step and count; the count is exact, so that the walk needs no further test. */
 static ech_status slice_indices(ech_tvm *const vm, const ech_tslice *const s, const size_t n,
                                 indices *const ret)
 {
@@ -457,6 +492,10 @@ static ech_status slice_indices(ech_tvm *const vm, const ech_tslice *const s, co
     return ECH_OK;
 }
 
+/*
+ * By code points. A step of one is a slice of the text's memory; others copy character by
+ * character, each with its origin.
+ */
 static ech_status slice_str(ech_tvm *const vm, ech_tstr *const s, const indices *const at,
                             ech_tval *const ret)
 {
@@ -484,6 +523,7 @@ static ech_status slice_str(ech_tvm *const vm, ech_tstr *const s, const indices 
     return ECH_OK;
 }
 
+/* A slice of a range is a range. */
 static ech_status slice_range(ech_tvm *const vm, const ech_trange *const r, const indices *const at,
                               ech_tval *const ret)
 {

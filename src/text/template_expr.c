@@ -27,6 +27,10 @@ static ech_status enter(ech_tparser *const p)
     return ECH_OK;
 }
 
+/*
+ * A node over one or two others. Constant only if both are: Jinja folds those, and what folds
+ * decides how a power binds (see parse_pow).
+ */
 static ech_status new_binary(ech_tparser *const p, const ech_tnode_kind kind, const int op,
                              const ech_ttoken *const where, ech_tnode *const a, ech_tnode *const b,
                              ech_tnode **const ret)
@@ -48,6 +52,10 @@ static ech_status parse_const(ech_tparser *const p, const ech_tval v, ech_tnode 
     return ech_tparse_done(p, *ret);
 }
 
+/*
+ * NAME, or NAME.FIELD where a namespace may be assigned to. true, false and none are spelled
+ * either way.
+ */
 static ech_status parse_name(ech_tparser *const p, const bool with_namespace, ech_tnode **const ret)
 {
     const ech_tname *const n = p->tok->name;
@@ -72,6 +80,7 @@ static ech_status parse_name(ech_tparser *const p, const bool with_namespace, ec
 }
 
 /* String literals beside each other are one. */
+/* STRING+: neighbours are one, as in Python. */
 static ech_status parse_string(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_CONST, p->tok, ret));
@@ -96,6 +105,7 @@ static ech_status parse_string(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
+/* "[" [expr ("," expr)* [","]] "]" */
 static ech_status parse_list(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_LIST, p->tok, ret));
@@ -112,6 +122,7 @@ static ech_status parse_list(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
+/* "{" [expr ":" expr ("," expr ":" expr)* [","]] "}" */
 static ech_status parse_dict(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_DICT, p->tok, ret));
@@ -161,6 +172,7 @@ static ech_status parse_primary(ech_tparser *const p, const bool with_namespace,
     }
 }
 
+/* What can follow a tuple's comma without being an item of it. */
 static bool is_tuple_end(const ech_tparser *const p, const char *const end)
 {
     return at(p, ECH_TOK_VAR_END) || at(p, ECH_TOK_BLOCK_END) || at(p, ECH_TOK_RPAREN) ||
@@ -205,6 +217,7 @@ ech_status ech_tparse_tuple(ech_tparser *const p, const bool with_cond, const ch
     return parse_tuple(p, false, false, with_cond, end, false, ret);
 }
 
+/* What may be stored to: names, fields of a namespace, and tuples of them. */
 static ech_status check_target(ech_tparser *const p, const ech_tnode *const node)
 {
     if (node->kind == ECH_N_NAME || node->kind == ECH_N_NSREF) return ECH_OK;
@@ -227,6 +240,7 @@ ech_status ech_tparse_target(ech_tparser *const p, const bool with_namespace, co
 
 /* ---- what follows a primary ---- */
 
+/* A part of a slice may be left out, before a colon or the bracket's end. */
 static ech_status parse_slice_part(ech_tparser *const p, ech_tnode **const ret)
 {
     *ret = NULL;
@@ -234,6 +248,7 @@ static ech_status parse_slice_part(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_expr(p, true, ret);
 }
 
+/* expr | [expr] ":" [expr] [":" [expr]] */
 static ech_status parse_subscribed(ech_tparser *const p, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -256,6 +271,10 @@ static ech_status parse_subscribed(ech_tparser *const p, ech_tnode **const ret)
 }
 
 /* Marks a name that is given as a constant string, x['name'], as a field that is read. */
+/*
+ * Remembers the name of a key that the template mentions: ech_template_reads_field() answers from
+ * these.
+ */
 static ech_status mark_field(ech_tparser *const p, const ech_tnode *const node)
 {
     if (node == NULL || node->kind != ECH_N_CONST || node->value.kind != ECH_T_STR) return ECH_OK;
@@ -267,6 +286,7 @@ static ech_status mark_field(ech_tparser *const p, const ech_tnode *const node)
     return ECH_OK;
 }
 
+/* "[" subscribed ("," subscribed)* "]": several make a tuple, as a key of a dict may be one. */
 static ech_status parse_brackets(ech_tparser *const p, ech_tnode *const node, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok++;
@@ -289,6 +309,7 @@ static ech_status parse_brackets(ech_tparser *const p, ech_tnode *const node, ec
     return new_binary(p, ECH_N_GETITEM, 0, where, node, arg, ret);
 }
 
+/* "." NAME asks for an attribute, "." INTEGER for an item: x.0 is x[0]. */
 static ech_status parse_dot(ech_tparser *const p, ech_tnode *const node, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok++;
@@ -304,6 +325,7 @@ static ech_status parse_dot(ech_tparser *const p, ech_tnode *const node, ech_tno
     return ech_tparse_done(p, *ret);
 }
 
+/* NAME "=" expr */
 static ech_status parse_keyword(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_KEYWORD, p->tok, ret));
@@ -314,6 +336,10 @@ static ech_status parse_keyword(ech_tparser *const p, ech_tnode **const ret)
 }
 
 /* One argument: *x, **x, name=x or x. */
+/*
+ * Positional ones come before keywords, *args before **kwargs: Python's order, whose errors are
+ * found here.
+ */
 static ech_status parse_arg(ech_tparser *const p, ech_tnode *const call, size_t *const cap,
                             size_t *const kwcap)
 {
@@ -385,6 +411,7 @@ static ech_status parse_postfix(ech_tparser *const p, ech_tnode *node, ech_tnode
 }
 
 /* A name with dots, as filters and tests may have. */
+/* NAME ("." NAME)*: names of filters and tests may have dots. */
 static ech_status parse_dotted(ech_tparser *const p, ech_tname **const ret)
 {
     ECH_TRY(ech_tparse_name_token(p, ret));
@@ -398,6 +425,10 @@ static ech_status parse_dotted(ech_tparser *const p, ech_tname **const ret)
     return ECH_OK;
 }
 
+/*
+ * ("|" NAME ["(" args ")"])*; with inline_start the first name comes without its bar, as in {%
+ * filter upper %}.
+ */
 ech_status ech_tparse_filters(ech_tparser *const p, ech_tnode *node, bool inline_start,
                               ech_tnode **const ret)
 {
@@ -418,6 +449,10 @@ ech_status ech_tparse_filters(ech_tparser *const p, ech_tnode *node, bool inline
 }
 
 /* Whether the token begins the argument of a test without parentheses: `is divisibleby 3`. */
+/*
+ * Whether a test's argument may come without parentheses: `x is divisibleby 3`, but not before an
+ * operator or a keyword.
+ */
 static bool begins_test_arg(const ech_tparser *const p)
 {
     switch (p->tok->kind) {
@@ -435,6 +470,7 @@ static bool begins_test_arg(const ech_tparser *const p)
     }
 }
 
+/* "is" ["not"] NAME [argument] */
 static ech_status parse_test(ech_tparser *const p, ech_tnode *const node, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok++;
@@ -460,6 +496,7 @@ static ech_status parse_test(ech_tparser *const p, ech_tnode *const node, ech_tn
     return negated ? new_binary(p, ECH_N_NOT, 0, where, test, NULL, ret) : ECH_OK;
 }
 
+/* Filters and tests and calls of their results, in any order: `x | f is t` and `(x | f)()`. */
 static ech_status parse_filter_expr(ech_tparser *const p, ech_tnode *node, ech_tnode **const ret)
 {
     for (;;) {
@@ -534,6 +571,7 @@ static int math_op(const uint8_t kind)
     }
 }
 
+/* pow (("*" | "/" | "//" | "%") pow)* */
 static ech_status parse_product(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -549,6 +587,7 @@ static ech_status parse_product(ech_tparser *const p, ech_tnode **const ret)
     return ECH_OK;
 }
 
+/* product ("~" product)*: one node for the whole row, joined at once. */
 static ech_status parse_concat(ech_tparser *const p, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -568,6 +607,7 @@ static ech_status parse_concat(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
+/* concat (("+" | "-") concat)* */
 static ech_status parse_sum(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -582,6 +622,7 @@ static ech_status parse_sum(ech_tparser *const p, ech_tnode **const ret)
 }
 
 /* The comparison that begins here, skipped; -1 for none. */
+/* The operator of a comparison, `not in` among them; none: -1. */
 static int skip_comparison(ech_tparser *const p)
 {
     static const struct {
@@ -602,6 +643,7 @@ static int skip_comparison(ech_tparser *const p)
     return -1;
 }
 
+/* sum (operator sum)*, one node: a < b < c looks at b once. */
 static ech_status parse_compare(ech_tparser *const p, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -626,6 +668,7 @@ static ech_status parse_compare(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
+/* "not" not | compare */
 static ech_status parse_not(ech_tparser *const p, ech_tnode **const ret)
 {
     if (!ech_tparse_is_name(p, "not")) return parse_compare(p, ret);
@@ -663,6 +706,10 @@ static ech_status parse_or(ech_tparser *const p, ech_tnode **const ret)
     return ECH_OK;
 }
 
+/*
+ * or ["if" or ["else" expr]]: without with_cond the `if` is left to the statement, as in {% for x
+ * in y if z %}.
+ */
 ech_status ech_tparse_expr(ech_tparser *const p, const bool with_cond, ech_tnode **const ret)
 {
     ech_tnode *node;

@@ -59,10 +59,7 @@ static ech_status int_or(ech_tvm *const vm, const ech_tval v, const int64_t othe
     return given(v) ? ech_targ_int(vm, v, ret) : ECH_OK;
 }
 
-/*
- * What Jinja's soft_str() does: a value as text, keeping the mark of text that is escaped already.
- * An undefined value fails here, as it does there.
- */
+/* What Jinja's soft_str() does: a value as text, keeping the mark of text that is markup. */
 static ech_status soft(ech_tvm *const vm, const ech_tval v, ech_tstr **const ret)
 {
     return ech_tv_to_str(vm, v, true, ret);

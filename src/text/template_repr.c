@@ -21,6 +21,10 @@ static ech_status put(ech_tbuild *const b, const char *const text, const bool is
 /* ---- numbers ---- */
 
 /* Digits of the shortest text that reads back as f, and the place of the decimal point. */
+/*
+ * The shortest digits that read back as the same double, and where the point stands: what Python's
+ * repr() starts from.
+ */
 static void shortest_digits(const double f, char digits[24], int *const ret_point)
 {
     char text[40];
@@ -63,6 +67,10 @@ size_t ech_tfloat_repr(const double f, char *const out)
     return (size_t)(p - out);
 }
 
+/*
+ * Numbers that kept their spelling print it; floats switch to an exponent where repr() does, below
+ * 1e-4 and from 1e16 on.
+ */
 static ech_status print_number(ech_tbuild *const b, const ech_tval v)
 {
     char text[48];
@@ -77,6 +85,7 @@ static ech_status print_number(ech_tbuild *const b, const ech_tval v)
 
 /* ---- strings ---- */
 
+/* Python escapes what isn't printable, by its own table of categories: \x, \u or \U by size. */
 static ech_status repr_char(ech_tbuild *const b, const uint32_t cp, const char quote,
                             const bool is_data)
 {
@@ -103,6 +112,7 @@ static ech_status repr_char(ech_tbuild *const b, const uint32_t cp, const char q
     return put(b, text, is_data);
 }
 
+/* Single quotes, unless the text has some and no double ones. */
 static ech_status repr_str(ech_tbuild *const b, const ech_tstr *const s)
 {
     const bool single = memchr(s->ptr, '\'', s->len) != NULL,
@@ -134,6 +144,7 @@ static ech_status repr_items(ech_tbuild *const b, const ech_tseq *const seq, con
     return ECH_OK;
 }
 
+/* One item needs its comma. */
 static ech_status repr_tuple(ech_tbuild *const b, const ech_tval v)
 {
     ECH_TRY(put(b, "(", v.is_data));
@@ -175,6 +186,10 @@ static ech_status repr_range(ech_tbuild *const b, const ech_trange *const r)
     return put(b, text, false);
 }
 
+/*
+ * Things that a template can print but nobody should: functions, macros, loops. Addresses are left
+ * out, so the text is the same every time.
+ */
 static ech_status repr_object(ech_tbuild *const b, const ech_tval v)
 {
     char text[120];
@@ -246,6 +261,7 @@ ech_status ech_tv_repr(ech_tbuild *const b, const ech_tval v)
     return ECH_OK;
 }
 
+/* str(): text as it is, everything else by repr(). Undefined values print nothing. */
 ech_status ech_tv_print(ech_tbuild *const b, const ech_tval v)
 {
     if (v.kind == ECH_T_STR) return ech_tbuild_str(b, v.as.str);
@@ -253,6 +269,7 @@ ech_status ech_tv_print(ech_tbuild *const b, const ech_tval v)
     return ech_tv_repr(b, v);
 }
 
+/* soft keeps text that is markup as it is. */
 ech_status ech_tv_to_str(ech_tvm *const vm, const ech_tval v, const bool soft, ech_tstr **const ret)
 {
     ech_tval s = v;
@@ -267,6 +284,7 @@ ech_status ech_tv_to_str(ech_tvm *const vm, const ech_tval v, const bool soft, e
     return ECH_OK;
 }
 
+/* markupsafe's five characters, and `&` first of all; text that is markup already stays. */
 ech_status ech_tv_escape(ech_tvm *const vm, const ech_tval v, ech_tval *const ret)
 {
     ech_tstr *s;
