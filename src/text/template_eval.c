@@ -63,8 +63,8 @@ static ech_status eval_dict(ech_tvm *const vm, ech_tframe *const f, const ech_tn
 }
 
 /*
- * flag: a power of a constant base and a computed exponent. Jinja writes such a base out for Python,
- * where `-1 ** x` is -(1 ** x); so the sign of a negative one is applied to the result.
+ * flag: a power of a constant base and a computed exponent. Jinja writes such a base out for
+ * Python, where `-1 ** x` is -(1 ** x); so the sign of a negative one is applied to the result.
  */
 static ech_status eval_binary(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                               ech_tval *const ret)
