@@ -35,7 +35,8 @@ struct ech_engine {
     /* constant after open */
     ech_engine_options options; // every 0 replaced by what it stands for
     ech_model *model;
-    ech_tokenizer *tokenizer;
+    ech_tokenizer
+        *tokenizer; // read while the weights are filled; nothing before the end of open uses it
     ech_model_info model_info;
     ech_request_limits limits;
     char *plan_text;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening and closing an engine, in the order of every start: read headers and plan sizes · map
- * regions · register programs · fork · start the thread · fill the weights.
+ * regions · register programs · fork · start the thread, which fills the weights · meanwhile read
+ * the tokenizer, which takes longer than mapping packed weights does.
  *
  * Nothing is allocated for the model before the plan is known to fit, and no thread of ours exists
  * before the fork. Runs on the caller's thread.
@@ -241,7 +242,7 @@ static ech_status plan_arena(const sizes *s, uint32_t n_threads, uint64_t *ret_b
 
 /* ---- opening ---- */
 
-static ech_status open_text(ech_engine *e, const ech_engine_options *o, ech_error *err)
+static ech_status open_model(ech_engine *e, const ech_engine_options *o, ech_error *err)
 {
     const ech_model_options options = {
         .struct_size = sizeof(ech_model_options),
@@ -252,14 +253,13 @@ static ech_status open_text(ech_engine *e, const ech_engine_options *o, ech_erro
     ECH_TRY(ech_load_find(e, err));
     for (uint32_t i = 0; ech_model_warning_at(e->model, i) != NULL; i++)
         ech_log(ECH_LOG_WARN, "%s: %s", e->model_info.path, ech_model_warning_at(e->model, i));
-    return ech_vocab_open(e->model, &e->tokenizer, err);
+    return ECH_OK;
 }
 
 static void set_limits(ech_engine *e, const sizes *s)
 {
     const ech_model_ids *const ids = ech_model_get_ids(e->model);
     e->limits = (ech_request_limits){
-        .tokenizer = e->tokenizer,
         .vocab = s->shape.vocab,
         .max_seq_len = s->shape.max_seq_len,
         .pool_tokens = (uint64_t)s->shape.n_pages * ECH_KV_PAGE,
@@ -318,7 +318,7 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
     ech_machine machine;
     uint64_t registered_arena;
     ech_cpu_options cpu = { .struct_size = sizeof cpu, .isa = ECH_ISA_AUTO };
-    ECH_TRY(open_text(e, options, err));
+    ECH_TRY(open_model(e, options, err));
     ECH_TRY(plan_sizes(e, &s, err));
     const char *const oversubscribe = getenv("ECHELON_OVERSUBSCRIBE");
     ech_os_machine(&machine);
@@ -341,6 +341,9 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
     if (pthread_create(&e->thread, NULL, ech_engine_thread, e) != 0)
         return ech_fail_errno(err, ECH_EOS, "starting the engine's thread");
     e->thread_runs = true;
+    /* Requests alone need it, and there are none before this returns. */
+    ECH_TRY(ech_vocab_open(e->model, &e->tokenizer, err));
+    e->limits.tokenizer = e->tokenizer;
     return ECH_OK;
 }
 
