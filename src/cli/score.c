@@ -76,6 +76,26 @@ static ech_status open_engine(ech_score *s, const char *model, ech_error *err)
     return ECH_OK;
 }
 
+/* Ids in digits; anything that is no digit, blank or comma is refused. */
+static ech_status parse_ids(const ech_score *s, const ech_buf *text, const char *path, ech_ids *ids,
+                            ech_error *err)
+{
+    static const char BLANKS[] = " \t\r\n,";
+    const char *at = text->data != NULL ? text->data : "";
+    for (at += strspn(at, BLANKS); *at != '\0'; at += strspn(at, BLANKS)) {
+        char *end;
+        const unsigned long v = strtoul(at, &end, 10);
+        if (*at < '0' || *at > '9' || v >= s->info.vocab_size)
+            return ech_fail(err, ECH_EFORMAT, "reading %s: \"%.12s\" is no id below %u", path, at,
+                            s->info.vocab_size);
+        const int32_t id = (int32_t)v;
+        if (ech_ids_append(ids, &id, 1) != ECH_OK)
+            return ech_fail(err, ECH_ENOMEM, "reading %s: out of memory", path);
+        at = end;
+    }
+    return ECH_OK;
+}
+
 /* What the tokenizer puts before an empty text is what it begins every text with. */
 static ech_status tokenise(const ech_score *s, const ech_buf *text, ech_ids *ids, int32_t *ret_bos,
                            ech_error *err)
@@ -127,7 +147,9 @@ ech_status ech_score_open(ech_score *s, const char *model, const char *text_path
                         (long long)g->stride, (long long)g->ctx);
     ech_status rc = ech_buf_read_file(&text, text_path, MAX_TEXT_BYTES, err);
     if (rc == ECH_OK) rc = open_engine(s, model, err);
-    if (rc == ECH_OK) rc = tokenise(s, &text, &ids, &bos, err);
+    if (rc == ECH_OK)
+        rc = g->is_ids ? parse_ids(s, &text, text_path, &ids, err)
+                       : tokenise(s, &text, &ids, &bos, err);
     if (rc == ECH_OK) rc = cut(s, &ids, bos, text_path, err);
     ech_buf_fini(&text);
     ech_ids_fini(&ids);

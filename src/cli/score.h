@@ -14,6 +14,7 @@
 
 typedef struct ech_score_options {
     int64_t ctx, chunks, stride, threads, prefill_chunk;
+    bool is_ids; /* the file has token ids instead of a text */
     ech_kv_type kv_type;
     ech_compute compute;
     ech_quantize quantize;
@@ -33,6 +34,15 @@ const char *ech_score_take_quantize(const char *name, const char *value);
           ECH_OPT_INT, &ech_score_given.chunks,                                                    \
           "N",         "most windows; default: as many as the text has",                           \
           1,           1 << 20,                                                                    \
+          NULL },                                                                                  \
+        { "ids",                                                                                   \
+          0,                                                                                       \
+          ECH_OPT_FLAG,                                                                            \
+          &ech_score_given.is_ids,                                                                 \
+          NULL,                                                                                    \
+          "FILE has token ids, separated by blanks or commas, taken as they are",                  \
+          0,                                                                                       \
+          0,                                                                                       \
           NULL },                                                                                  \
         { "threads",   'j',                                                                        \
           ECH_OPT_INT, &ech_score_given.threads,                                                   \

@@ -96,6 +96,19 @@ def check_stride(text):
     assert "below --ctx" in run("perplexity", MODEL, text, "--ctx", "40", "--stride", "40", rc=2).stderr
 
 
+def check_ids(folder, text, base):
+    """The same windows given as ids give the same numbers."""
+    ids = os.path.join(folder, "ids")
+    windows = [w for w, _ in read_logits(base)]
+    open(ids, "w").write("\n".join(" ".join(map(str, w)) for w in windows))
+    common = ["--ctx", str(CTX), "--chunks", str(WINDOWS), "--json"]
+    assert run("perplexity", MODEL, ids, "--ids", *common).stdout == \
+        run("perplexity", MODEL, text, *common).stdout
+    for bad in ("1 2 x", "1 -2", "99999999999"):
+        open(ids, "w").write(bad)
+        assert "is no id below" in run("perplexity", MODEL, ids, "--ids", rc=1).stderr
+
+
 def check_refusals(folder, text, base):
     common = [MODEL, text, "--ctx", str(CTX), "--chunks", str(WINDOWS)]
     good = open(base, "rb").read()
@@ -127,6 +140,7 @@ def main():
         open(text, "w").write(TEXT)
         base = check_values(folder, text)
         check_stride(text)
+        check_ids(folder, text, base)
         check_refusals(folder, text, base)
     print("ok")
 
