@@ -4,15 +4,17 @@
 
     peer_speed.py --echelon build/release/echelon --peer PYTHON PEER.py --out speed.json FILE...
                   [--rows pp512,pp2048,tg128,tg128@4096,x16] [--rounds 3] [--match TEXT]
-                  [--peer-fa 1,0] [--bf16] [--md speed.md]
+                  [--peer-fa 1,0] [--bf16] [--minutes N] [--md speed.md]
     peer_speed.py --out speed.json --md -          the table of what is measured so far
 
 PEER.py runs a file with llama.cpp (the Python package llama-cpp-python) and prints one JSON object:
 `bench FILE -p N -n N -d N -r 1 --fa 0|1` and `streams FILE -b 16 -p 128 -n 128`. It gets
 OMP_WAIT_POLICY=active, its best setting, and both cores.
 
-A round of a row is: limits, llama.cpp (with each of --peer-fa), limits, Echelon. Medians are over the
-rounds; ratios are of medians. Every finished round is appended to --out at once (one JSON object a
+A round of a row is: the machine's limits, llama.cpp, Echelon, which measures the limits again before
+each repetition. In a row's first round llama.cpp runs with each of --peer-fa (flash attention on, off),
+later with the faster one. Medians are over the rounds; ratios are of medians. All rows have their
+first round before any has its second. Every finished round is appended to --out at once (one JSON object a
 line), so the script can be stopped at any time: run again with the same --out it goes on with what
 is missing. Leave the machine alone meanwhile.
 
@@ -97,37 +99,51 @@ def read_log(path):
 
 
 def append(path, entry):
-    with open(path, "a", encoding="utf-8") as f:
-        f.write(json.dumps(entry) + "\n")
+    with open(path, "a+b") as f:
+        if f.tell() > 0:
+            f.seek(-1, os.SEEK_END)
+            if f.read(1) != b"\n":
+                f.write(b"\n")  # after a line that was cut off
+        f.write(json.dumps(entry).encode() + b"\n")
         f.flush()
         os.fsync(f.fileno())
+
+
+def settings(a, path, row):
+    """The best setting of the earlier rounds, or all of them."""
+    rows = summarise([e for e in read_log(a.out)
+                      if e["file"] == os.path.basename(path) and e["row"] == row])
+    return [int(rows[0]["peer_setting"][2:])] if rows and rows[0]["peer_setting"] else a.peer_fa
 
 
 def one_round(a, path, row):
     before = limits(a)
     peer = {}
-    for fa in a.peer_fa:
+    for fa in settings(a, path, row):
         try:
             peer[f"fa{fa}"] = run_peer(a, path, row, fa)
         except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as e:
             peer[f"fa{fa}"] = {"error": str(e)[:300]}
-    between = limits(a)
     try:
         ours = run_echelon(a, path, row)
     except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as e:
         ours = {"error": str(e)[:300]}
     return {"file": os.path.basename(path), "row": row, "time": time.strftime("%FT%TZ", time.gmtime()),
-            "limits": [before, between], "peer": peer, "echelon": ours}
+            "limits": before, "peer": peer, "echelon": ours}
 
 
 def measure(a):
     jobs = [(f, r) for f in a.files for r in a.rows if not a.match or re.search(a.match, f"{f} {r}")]
+    began = time.monotonic()
     for number in range(a.rounds):
         for path, row in jobs:
             name = os.path.basename(path)
             done = sum(e["file"] == name and e["row"] == row for e in read_log(a.out))
             if done > number:
                 continue
+            if a.minutes and time.monotonic() - began > 60 * a.minutes:
+                print("the time is up; run again to go on", file=sys.stderr)
+                return
             print(f"{time.strftime('%T')} round {number + 1}: {name} {row}", file=sys.stderr, flush=True)
             append(a.out, one_round(a, path, row))
 
@@ -148,8 +164,10 @@ def summarise(rounds):
                       for s in settings}
         best = max(((v, s) for s, v in by_setting.items() if v is not None), default=(None, None))
         product = next((e["echelon"]["product"] for e in mine if "product" in e["echelon"]), "int8")
-        limit = {k: median([x[k] for e in mine for x in e["limits"]])
-                 for k in mine[0]["limits"][0]}
+        limit = {k: median([e["limits"][k] for e in mine] +
+                           [e["echelon"].get(same) for e in mine])
+                 for k, same in (("read", "read_bytes_per_second"),
+                                 (product, "peak_macs_per_second"))}
         out.append({"file": key[0], "row": key[1], "rounds": len(mine), "echelon": ours,
                     "peer": best[0], "peer_setting": best[1], "peer_by_setting": by_setting,
                     "ratio": ours / best[0] if ours and best[0] else None,
@@ -195,6 +213,7 @@ def arguments():
     p.add_argument("--match", help="a pattern that 'FILE ROW' must hold")
     p.add_argument("--peer-fa", type=lambda s: [int(x) for x in s.split(",")], default=[1, 0])
     p.add_argument("--bf16", action="store_true", help="BF16 files with --compute bf16")
+    p.add_argument("--minutes", type=float, help="no round begins after so long")
     p.add_argument("--timeout", type=int, default=900, help="seconds of one program")
     a = p.parse_args()
     for row in a.rows:
