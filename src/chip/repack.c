@@ -5,6 +5,7 @@
  */
 #include "src/chip/repack.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "src/chip/dequant.h"
@@ -85,6 +86,119 @@ static void from_q4_k(const uint8_t *const b, ech_quant_block *const y)
     }
 }
 
+static void store_q8(const float *const x, const float step, ech_quant_block *const y)
+{
+    const float inverse = step != 0.0f ? 1.0f / step : 0.0f;
+    y->d = ech_f16_from_f32_clamped(step);
+    for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++) {
+        float q = x[i] * inverse;
+        q = q >= -128.0f ? q : -128.0f; /* NaN too */
+        y->q[i] = (uint8_t)(128 + (int32_t)lrintf(q <= 127.0f ? q : 127.0f));
+    }
+}
+
+static float extreme_of(const float *const x)
+{
+    float extreme = 0.0f;
+    for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
+        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+    return extreme;
+}
+
+/*
+ * Numbers whose halves are whole multiples of a unit each, as bytes with one scale. A step that
+ * divides one unit costs that half nothing but its scale's rounding, and the other half a grid like
+ * any; so the finest such step is better than 1/127 of the largest number, which costs both. The
+ * largest number becomes -128, by a negative scale where need be: it is 32 units as a rule.
+ */
+static void put_q8(const float *const x, const float units[2], ech_quant_block *const y)
+{
+    const float extreme = extreme_of(x), max = fabsf(extreme);
+    float step = max / 127.0f;
+    float least = 2.0f * step * step; /* of squared errors, in arbitrary units */
+    if (!(max > 0.0f) || !(max < INFINITY)) {
+        store_q8(x, 0.0f, y);
+        return;
+    }
+    for (uint32_t h = 0; h < 2; h++) {
+        float parts = floorf(128.0f * units[h] / max * 1.000001f);
+        const bool is_common = units[0] == units[1];
+        if (!(parts >= 1.0f && parts < 4096.0f)) continue; /* its half is zero beside the other */
+        if (is_common) parts = 1.0f;
+        const float cut = units[h] / parts, error = is_common ? 0.0f : cut * cut;
+        if (error >= least) continue;
+        least = error;
+        step = cut;
+    }
+    store_q8(x, extreme > 0.0f ? -step : step, y);
+}
+
+/* All products of a block's scales and numbers are whole multiples of its f16, up to 128. */
+static void from_q3_k(const uint8_t *const b, ech_quant_block *const y)
+{
+    float x[256];
+    const float d = fabsf(ech_f16_to_f32(u16_at(b + 108)));
+    const float units[2] = { d, d };
+    ech_dequant(ECH_SRC_Q3_K, b, 256, x);
+    for (uint32_t j = 0; j < 8; j++)
+        put_q8(x + j * ECH_QUANT_BLOCK, units, &y[j]);
+}
+
+static void from_q6_k(const uint8_t *const b, ech_quant_block *const y)
+{
+    float x[256];
+    const float d = ech_f16_to_f32(u16_at(b + 208));
+    ech_dequant(ECH_SRC_Q6_K, b, 256, x);
+    for (uint32_t j = 0; j < 8; j++) {
+        const float units[2] = { fabsf(d * (float)(int8_t)b[192 + 2 * j]),
+                                 fabsf(d * (float)(int8_t)b[193 + 2 * j]) };
+        put_q8(x + j * ECH_QUANT_BLOCK, units, &y[j]);
+    }
+}
+
+/*
+ * Numbers that are an offset and whole multiples of a unit. On a grid that divides the unit all of
+ * them are off by the same part of a step, which is small for one of the divisors that can be.
+ */
+static void put_q8_offset(const float *const x, const float unit, const float offset,
+                          ech_quant_block *const y)
+{
+    const float max = fabsf(extreme_of(x));
+    float step = max / 127.0f;
+    float least = step * step / 12.0f; /* of any numbers on that grid */
+    float most = max > 0.0f ? floorf(127.0f * unit / max) : 0.0f;
+    if (most > 64.0f) most = 64.0f; /* all but the offset is zero: no need to look far */
+    if (!(max < INFINITY)) step = 0.0f;
+    for (float parts = most; parts >= 1.0f && 2.0f * parts > most; parts -= 1.0f) {
+        const float cut = unit / parts, at = offset / cut;
+        const float off = (at - (float)lrintf(at)) * cut;
+        if (!(off * off < least)) continue;
+        least = off * off;
+        step = cut;
+    }
+    store_q8(x, step, y);
+}
+
+static void from_q5_1(const uint8_t *const b, ech_quant_block *const y)
+{
+    float x[ECH_QUANT_BLOCK];
+    ech_dequant(ECH_SRC_Q5_1, b, ECH_QUANT_BLOCK, x);
+    put_q8_offset(x, fabsf(ech_f16_to_f32(u16_at(b))), ech_f16_to_f32(u16_at(b + 2)), y);
+}
+
+static void from_q5_k(const uint8_t *const b, ech_quant_block *const y)
+{
+    float x[256];
+    const float d = ech_f16_to_f32(u16_at(b)), m = ech_f16_to_f32(u16_at(b + 2));
+    ech_dequant(ECH_SRC_Q5_K, b, 256, x);
+    for (uint32_t j = 0; j < 8; j++) {
+        uint32_t scale = 0;
+        uint32_t min = 0;
+        ech_q4_k_scale(b + 4, j, &scale, &min);
+        put_q8_offset(x + j * ECH_QUANT_BLOCK, fabsf(d * (float)scale), m * (float)min, &y[j]);
+    }
+}
+
 typedef struct repack_row {
     ech_pack_type type;
     void (*read)(const uint8_t *b, ech_quant_block *y); /* NULL: there is no way */
@@ -94,7 +208,9 @@ static const repack_row ROWS[ECH_SRC_COUNT] = {
     [ECH_SRC_Q8_0] = { ECH_PACK_Q8, from_q8_0 },     [ECH_SRC_Q5_0] = { ECH_PACK_Q8, from_q5_0 },
     [ECH_SRC_Q4_0] = { ECH_PACK_Q4, from_q4_0 },     [ECH_SRC_Q4_1] = { ECH_PACK_Q4M, from_q4_1 },
     [ECH_SRC_IQ4_NL] = { ECH_PACK_Q8, from_iq4_nl }, [ECH_SRC_MXFP4] = { ECH_PACK_Q8, from_mxfp4 },
-    [ECH_SRC_Q4_K] = { ECH_PACK_Q4M, from_q4_k },
+    [ECH_SRC_Q4_K] = { ECH_PACK_Q4M, from_q4_k },    [ECH_SRC_Q3_K] = { ECH_PACK_Q8, from_q3_k },
+    [ECH_SRC_Q6_K] = { ECH_PACK_Q8, from_q6_k },     [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k },
+    [ECH_SRC_Q5_1] = { ECH_PACK_Q8, from_q5_1 },
 };
 
 bool ech_repack_has(const ech_src_type source, const ech_pack_type type)

@@ -76,6 +76,63 @@ static void check_repacked(const ech_weights *const ws, const char *const name,
     free(found);
 }
 
+/* Squared error of a row of blocks as q8: repacked, or through f32. */
+static double error_as_q8(const ech_src_type type, const uint8_t *const blocks,
+                          const float *const want, const size_t n, const bool repacks)
+{
+    char *const panel = calloc(1, ech_panel_bytes(ECH_PACK_Q8, n));
+    float *const found = calloc(n, sizeof *found);
+    double sum = 0.0;
+    if (repacks) ech_repack(type, blocks, n, panel, ECH_PACK_Q8, 5, 0);
+    for (size_t k = 0; k < n && !repacks; k += 32)
+        ech_quant_put(panel, ECH_PACK_Q8, 5, k, want + k, 32);
+    ech_quant_get(panel, ECH_PACK_Q8, 5, (uint32_t)n, found);
+    for (size_t i = 0; i < n; i++)
+        sum += ((double)found[i] - want[i]) * ((double)found[i] - want[i]);
+    free(panel);
+    free(found);
+    return sum;
+}
+
+/* Numbers with scales of 16: as bytes with scales of 32 they lose less than 8 bits of anything. */
+static void two_scales_become_one_with_little_loss(void **state)
+{
+    (void)state;
+    enum { N = 64 * 256 };
+    static const struct {
+        ech_src_type type;
+        size_t bytes, scale_at; /* of a block, and of its f16 */
+        double most;            /* of the error through f32 */
+    } CASES[] = {
+        { ECH_SRC_Q6_K, 210, 208, 0.7 },
+        { ECH_SRC_Q3_K, 110, 108, 0.01 },
+        { ECH_SRC_Q5_K, 176, 0, 0.7 },
+    };
+    static uint8_t blocks[64 * 210];
+    static float want[N];
+    uint64_t rng = 7;
+    for (size_t c = 0; c < sizeof CASES / sizeof CASES[0]; c++) {
+        const size_t bytes = CASES[c].bytes;
+        for (size_t i = 0; i < 64 * bytes; i++) {
+            rng = rng * UINT64_C(6364136223846793005) + 1442695040888963407;
+            blocks[i] = (uint8_t)(rng >> 56);
+        }
+        for (size_t b = 0; b < 64; b++) {
+            static const uint16_t SCALES[2] = { 0x1400, 0x2800 }; /* 2^-10; 2^-5 for a minimum */
+            uint8_t *const block = blocks + b * bytes;
+            memcpy(block + CASES[c].scale_at, SCALES, c == 2 ? 4 : 2);
+            /* Scales that differ as those of real weights do. */
+            for (size_t i = 0; c == 0 && i < 16; i++)
+                block[192 + i] = (uint8_t)(60 + block[192 + i] % 64);
+        }
+        ech_dequant(CASES[c].type, blocks, N, want);
+        const double repacked = error_as_q8(CASES[c].type, blocks, want, N, true);
+        const double plain = error_as_q8(CASES[c].type, blocks, want, N, false);
+        if (!(repacked <= CASES[c].most * plain))
+            fail_msg("case %zu: squared error %g of the plain way's", c, repacked / plain);
+    }
+}
+
 static void blocks_are_repacked_without_loss(void **state)
 {
     (void)state;
@@ -90,7 +147,7 @@ static void blocks_are_repacked_without_loss(void **state)
     check_repacked(&ws, "q4_1", ECH_SRC_Q4_1, ECH_PACK_Q4M, 1e-5);
     check_repacked(&ws, "q4_k", ECH_SRC_Q4_K, ECH_PACK_Q4M, 2e-1);
     assert_false(ech_repack_has(ECH_SRC_Q8_0, ECH_PACK_Q4));
-    assert_false(ech_repack_has(ECH_SRC_Q6_K, ECH_PACK_Q8));
+    assert_false(ech_repack_has(ECH_SRC_Q2_K, ECH_PACK_Q8));
     assert_false(ech_repack_has(ECH_SRC_F32, ECH_PACK_F32));
     ech_weights_fini(&ws);
 }
@@ -121,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_those_of_gguf),
         cmocka_unit_test(blocks_are_repacked_without_loss),
+        cmocka_unit_test(two_scales_become_one_with_little_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
