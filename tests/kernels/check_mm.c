@@ -216,26 +216,33 @@ static void check_case(const level *const l, mm_case *const c)
     close_case(c);
 }
 
-void check_mm(const level *const l)
+static void check_rows(const level *const l, const ech_pack_type type, const ech_act_type act,
+                       const uint32_t rows)
 {
     static const uint32_t ks[] = { 1, 2, 3, 15, 16, 17, 33, 64, 129 };
+    mm_case c = {
+        .type = type,
+        .act = act,
+        .n_panels = 1 + (uint32_t)(draw() % ECH_MM_MAX_PANELS),
+        .n_rows = rows,
+        .n_parts = act == ECH_ACT_Q8 || draw() % 2 == 0 ? 1 : 1 + (uint32_t)(draw() % 4),
+        .k_last = ks[draw() % (sizeof(ks) / sizeof(ks[0]))],
+        .odd = draw() % 4 == 0,
+    };
+    c.k_part = c.n_parts == 1 ? c.k_last : (c.k_last + 1) / 2 * 2;
+    check_case(l, &c);
+}
+
+void check_mm(const level *const l)
+{
     for (int type = 0; type < ECH_PACK_COUNT; type++)
         for (int act = 0; act < ECH_ACT_COUNT; act++) {
             if (l->ops.mm[type][act] == NULL) continue;
-            for (uint32_t rows = 1; rows <= 65; rows += rows < 27 ? 1 : 19)
-                for (uint32_t panels = 1; panels <= ECH_MM_MAX_PANELS; panels++) {
-                    mm_case c = {
-                        .type = (ech_pack_type)type,
-                        .act = (ech_act_type)act,
-                        .n_panels = panels,
-                        .n_rows = rows,
-                        .n_parts =
-                            act == ECH_ACT_Q8 || draw() % 2 == 0 ? 1 : 1 + (uint32_t)(draw() % 4),
-                        .k_last = ks[draw() % (sizeof(ks) / sizeof(ks[0]))],
-                        .odd = draw() % 4 == 0,
-                    };
-                    c.k_part = c.n_parts == 1 ? c.k_last : (c.k_last + 1) / 2 * 2;
-                    check_case(l, &c);
-                }
+            for (uint32_t rows = 1; rows <= 64; rows++)
+                for (int i = 0; i < (rows <= 16 ? 6 : 3); i++)
+                    check_rows(l, (ech_pack_type)type, (ech_act_type)act, rows);
+            static const uint32_t many[] = { 65, 96, 127, 256, 511, 512 };
+            for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++)
+                check_rows(l, (ech_pack_type)type, (ech_act_type)act, many[i]);
         }
 }
