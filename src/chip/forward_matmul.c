@@ -114,9 +114,9 @@ static prepared prepare(const ech_forward *const f, const product *const p, cons
 /* ---- finishing a tile -------------------------------------------------------------------------
  */
 
-/* A rectangle of products in scratch: rows r0 …, panels p0 … */
+/* A rectangle of products, in scratch or in the output: rows r0 …, panels p0 … */
 typedef struct tile {
-    const float *y;  // [n_rows, n_panels * 16]
+    float *y;        // [n_rows, n_panels * 16]
     size_t y_stride; /* floats */
     uint32_t r0, n_rows, p0, n_panels;
 } tile;
@@ -124,6 +124,12 @@ typedef struct tile {
 static uint32_t columns_left(const product *const p, const uint32_t col, const uint32_t n)
 {
     return p->out_width - col < n ? p->out_width - col : n;
+}
+
+/* Whether the kernel may write a tile's products where they belong: no column is padding. */
+static bool writes_out(const product *const p, const uint32_t p0, const uint32_t n_panels)
+{
+    return p->epilogue == ECH_EPILOGUE_NONE && (p0 + n_panels) * ECH_PANEL <= p->out_width;
 }
 
 static void finish_plain(const ech_forward *const f, const product *const p, const tile *const t)
@@ -135,7 +141,7 @@ static void finish_plain(const ech_forward *const f, const product *const p, con
         const float *const y = t->y + r * t->y_stride;
         if (p->epilogue == ECH_EPILOGUE_ADD)
             f->k->add(out, y, n);
-        else
+        else if (y != out)
             f->k->scale(out, y, 1.0f, n);
         if (p->bias != NULL) f->k->add(out, p->bias + col, n);
     }
@@ -219,6 +225,10 @@ static void multiply(const ech_forward *const f, const product *const p, ech_cor
         t.n_rows = p->n_rows - t.r0 < TILE_ROWS ? p->n_rows - t.r0 : TILE_ROWS;
         t.n_panels = g.n_panels - t.p0 < g.group ? g.n_panels - t.p0 : g.group;
         t.y_stride = (size_t)t.n_panels * ECH_PANEL;
+        if (writes_out(p, t.p0, t.n_panels)) {
+            t.y = p->out + t.r0 * p->out_stride + (size_t)t.p0 * ECH_PANEL;
+            t.y_stride = p->out_stride;
+        }
         const void *panels[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
         const char *const after = read_next(f, p, &g, i, core);
         for (uint32_t j = 0; j < t.n_panels; j++) {
@@ -235,7 +245,7 @@ static void multiply(const ech_forward *const f, const product *const p, ech_cor
             .x = x.rows + t.r0 * x.stride,
             .x_stride = x.stride,
             .n_rows = t.n_rows,
-            .y = core->scratch,
+            .y = t.y,
             .y_stride = t.y_stride,
         });
         if (p->epilogue == ECH_EPILOGUE_SWIGLU)
