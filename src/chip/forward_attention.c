@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention over pages. A tile is one KV head and one block of rows (consecutive positions of one
- * sequence): all query heads of the group and all rows of the block read each key and value once.
+ * sequence), or one split of those: all query heads of the group and all rows of the block read
+ * each key and value once.
  *
  * The bits of a row depend on its queries and on the pages alone. The order, for every row:
  *
@@ -211,24 +212,139 @@ static void merge_query(work *const w, const uint32_t i, const bool is_first)
     w->s.M[i] = max;
 }
 
-static void attend(work *const w)
+/* One split: o, m and l of every query that sees some of it. `end` is the block's. */
+static void attend_split(work *const w, const uint32_t from, const uint32_t end)
 {
-    gather_queries(w);
-    const uint32_t end = position(w, w->n_queries - 1) + 1;
-    for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
-        const uint32_t n = end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
-        score(w, from, n);
-        apply_scales(w, from, n, 0);
-        softmax_split(w, from, n);
-        apply_scales(w, from, n, w->f->k_bytes);
-        weigh(w, from, n);
-        for (uint32_t i = 0; i < w->n_queries; i++)
-            if (visible(w, i, from) > 0) merge_query(w, i, from == 0);
-    }
+    const uint32_t n = end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
+    score(w, from, n);
+    apply_scales(w, from, n, 0);
+    softmax_split(w, from, n);
+    apply_scales(w, from, n, w->f->k_bytes);
+    weigh(w, from, n);
+}
+
+static void merge_split(work *const w, const uint32_t from)
+{
+    for (uint32_t i = 0; i < w->n_queries; i++)
+        if (visible(w, i, from) > 0) merge_query(w, i, from == 0);
+}
+
+static void write_out(work *const w)
+{
     for (uint32_t i = 0; i < w->n_queries; i++) {
         float *const out = ech_forward_row(w->f, &w->op->out, w->block->first + i / w->group) +
                            ((size_t)w->kv_head * w->group + i % w->group) * w->op->head_dim;
         w->f->k->scale(out, w->s.O + (size_t)i * w->dim_pad, 1.0f / w->s.L[i], w->op->head_dim);
+    }
+}
+
+static void take_tile(work *const w, const ech_row_block *const block, const uint32_t kv_head)
+{
+    w->block = block;
+    w->kv_head = kv_head;
+    w->n_queries = block->n * w->group;
+}
+
+static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
+{
+    return f->rows[b->first + b->n - 1].pos + 1;
+}
+
+/* A tile is a block and a KV head, with all its positions. */
+static void attend_whole(work *const w, ech_core *const core)
+{
+    const ech_forward *const f = w->f;
+    const uint32_t n_heads = w->op->n_kv_heads;
+    for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
+        /* Later rows read more: they go first, so that the last tiles are small. */
+        take_tile(w, &f->blocks[f->n_blocks - 1 - t / n_heads], t % n_heads);
+        gather_queries(w);
+        const uint32_t end = end_of(f, w->block);
+        for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
+            attend_split(w, from, end);
+            merge_split(w, from);
+        }
+        write_out(w);
+    }
+}
+
+/* ---- one sequence on several cores ------------------------------------------------------------
+ *
+ * Where there are few blocks and KV heads, a tile is one split of them: its o, m and l go to a slot
+ * of the memory that prepared rows have while a matrix is multiplied. Then all meet, and the slots
+ * are merged in the order of above. So the bits are the same.
+ */
+
+static uint32_t splits_of(const ech_forward *const f, const ech_row_block *const b)
+{
+    return (end_of(f, b) + ECH_ATTN_SPLIT - 1) / ECH_ATTN_SPLIT;
+}
+
+static size_t slot_floats(const work *const w)
+{
+    uint32_t n_rows = 0;
+    for (uint32_t i = 0; i < w->f->n_blocks; i++)
+        n_rows = w->f->blocks[i].n > n_rows ? w->f->blocks[i].n : n_rows;
+    return (size_t)n_rows * w->group * (w->dim_pad + 2);
+}
+
+/* Splits of all blocks when they are to be tiles of their own, else 0. */
+static uint32_t splits_apart(const work *const w, const uint32_t n_cores)
+{
+    const ech_forward *const f = w->f;
+    /* With four tiles to a core, or one core, there is nothing to gain. */
+    if (n_cores == 1 || f->n_blocks * w->op->n_kv_heads >= 4 * n_cores) return 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n_blocks; i++)
+        n += splits_of(f, &f->blocks[i]);
+    const size_t bytes = (size_t)n * w->op->n_kv_heads * slot_floats(w) * sizeof(float);
+    return n > f->n_blocks && bytes <= f->h->prep_bytes * f->h->max_rows ? n : 0;
+}
+
+static float *slot_at(const work *const w, const uint32_t split, const size_t floats)
+{
+    return (float *)(w->f->arena + w->f->h->prep_offset) +
+           ((size_t)split * w->op->n_kv_heads + w->kv_head) * floats;
+}
+
+/* The block that split number *split of all falls into; *split becomes the block's own number. */
+static const ech_row_block *block_at(const ech_forward *const f, uint32_t *const split)
+{
+    const ech_row_block *b = f->blocks;
+    for (; *split >= splits_of(f, b); b++)
+        *split -= splits_of(f, b);
+    return b;
+}
+
+static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const core)
+{
+    const ech_forward *const f = w->f;
+    const uint32_t n_heads = w->op->n_kv_heads;
+    const size_t floats = slot_floats(w);
+    for (uint32_t t; ech_pool_tile(core, n_splits * n_heads, &t);) {
+        uint32_t split = t / n_heads;
+        take_tile(w, block_at(f, &split), t % n_heads);
+        float *const slot = slot_at(w, t / n_heads, floats);
+        w->s.o = slot + 2 * w->n_queries;
+        gather_queries(w);
+        attend_split(w, split * ECH_ATTN_SPLIT, end_of(f, w->block));
+        memcpy(slot, w->s.m, w->n_queries * sizeof(float));
+        memcpy(slot + w->n_queries, w->s.l, w->n_queries * sizeof(float));
+    }
+    ech_pool_barrier(core);
+    for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
+        take_tile(w, &f->blocks[t / n_heads], t % n_heads);
+        uint32_t first = 0;
+        for (uint32_t i = 0; i < t / n_heads; i++)
+            first += splits_of(f, &f->blocks[i]);
+        for (uint32_t i = 0; i < splits_of(f, w->block); i++) {
+            float *const slot = slot_at(w, first + i, floats);
+            memcpy(w->s.m, slot, w->n_queries * sizeof(float));
+            memcpy(w->s.l, slot + w->n_queries, w->n_queries * sizeof(float));
+            w->s.o = slot + 2 * w->n_queries;
+            merge_split(w, i * ECH_ATTN_SPLIT);
+        }
+        write_out(w);
     }
 }
 
@@ -245,11 +361,9 @@ void ech_forward_attention(const ech_forward *const f, const ech_op_attention *c
     w.s.o = w.s.q + ECH_ATTN_QUERIES * w.dim_pad;
     w.s.O = w.s.o + ECH_ATTN_QUERIES * w.dim_pad;
     w.s.s = w.s.O + ECH_ATTN_QUERIES * w.dim_pad;
-    for (uint32_t t; ech_pool_tile(core, f->n_blocks * op->n_kv_heads, &t);) {
-        /* Later rows read more: they go first, so that the last tiles are small. */
-        w.block = &f->blocks[f->n_blocks - 1 - t / op->n_kv_heads];
-        w.kv_head = t % op->n_kv_heads;
-        w.n_queries = w.block->n * w.group;
-        attend(&w);
-    }
+    const uint32_t n_splits = splits_apart(&w, core->n_cores);
+    if (n_splits == 0)
+        attend_whole(&w, core);
+    else
+        attend_apart(&w, n_splits, core);
 }
