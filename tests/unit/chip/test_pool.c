@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cores: every tile once, all of a phase before the next, also with more threads than CPUs. */
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/atomic.h"
@@ -100,8 +106,86 @@ static void scratch_belongs_to_one_core(void **state)
     ech_pool_destroy(&pool);
 }
 
-int main(void)
+/* ---- a core whose CPU is wanted by somebody else ----
+ *
+ * Tiles cost CPU time, so a core that gets half of its CPU should take half as many: then nobody
+ * waits for it longer than for a tile. Shares are compared, not times: the machine may be busy.
+ */
+
+enum { BUSY_PHASES = 25, BUSY_TILES = 40 };
+
+typedef struct shares {
+    int64_t cpu_ns[2], n_tiles[2];
+} shares;
+
+static int64_t cpu_now(void)
 {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static void costly_tiles(void *const arg, ech_core *const core)
+{
+    shares *const s = arg;
+    const int64_t start = cpu_now();
+    for (uint32_t p = 0; p < BUSY_PHASES; p++) {
+        for (uint32_t t; ech_pool_tile(core, BUSY_TILES, &t);) {
+            for (const int64_t end = cpu_now() + 500000; cpu_now() < end;) {
+            }
+            s->n_tiles[core->idx]++;
+        }
+        ech_pool_barrier(core);
+    }
+    s->cpu_ns[core->idx] = cpu_now() - start;
+}
+
+static pid_t keep_busy(const uint32_t cpu)
+{
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    (void)sched_setaffinity(0, sizeof(set), &set);
+    (void)alarm(30);
+    for (;;) {
+    }
+}
+
+static void a_slowed_core_takes_fewer_tiles(void **state)
+{
+    (void)state;
+    cpu_set_t all;
+    uint32_t cpus[2], n = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    for (uint32_t c = 0; c < CPU_SETSIZE && n < 2; c++)
+        if (CPU_ISSET(c, &all)) cpus[n++] = c;
+    if (n < 2) skip();
+    const pid_t other = keep_busy(cpus[1]);
+    ech_pool *pool = NULL;
+    ech_error err;
+    shares s = { 0 };
+    const ech_pool_options o = { .n_threads = 2, .cpus = cpus, .scratch_bytes = 64 };
+    const ech_status rc = ech_pool_create(&pool, &o, &err);
+    if (rc == ECH_OK) ech_pool_run(pool, costly_tiles, &s);
+    ech_pool_destroy(&pool);
+    (void)kill(other, SIGKILL);
+    (void)waitpid(other, NULL, 0);
+    (void)sched_setaffinity(0, sizeof(all), &all);
+    assert_int_equal(rc, ECH_OK);
+    const double tiles = (double)s.n_tiles[1] / (double)(s.n_tiles[0] + s.n_tiles[1]);
+    const double cpu = (double)s.cpu_ns[1] / (double)(s.cpu_ns[0] + s.cpu_ns[1]);
+    printf("  the slowed core took %.0f %% of the tiles with %.0f %% of the CPU time\n",
+           100 * tiles, 100 * cpu);
+    assert_true(tiles < cpu + 0.1 && tiles > cpu - 0.1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest shared[] = { cmocka_unit_test(a_slowed_core_takes_fewer_tiles) };
+    if (argc > 1 && strcmp(argv[1], "busy") == 0) return cmocka_run_group_tests(shared, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_is_taken_once_and_phases_do_not_overlap),
         cmocka_unit_test(cores_wake_from_sleep),

