@@ -220,6 +220,7 @@ static void check_rows(const level *const l, const ech_pack_type type, const ech
                        const uint32_t rows)
 {
     static const uint32_t ks[] = { 1, 2, 3, 15, 16, 17, 33, 64, 129 };
+    if (rows > most_rows) return;
     mm_case c = {
         .type = type,
         .act = act,

@@ -17,6 +17,7 @@ extern ech_cpu_ops ref_ops;
 /* Its name is printed with every failure. */
 extern uint64_t seed;
 extern uint64_t n_failures, n_checks;
+extern uint32_t most_rows; /* of a matrix product */
 
 void report(const char *level_name, const char *kernel, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

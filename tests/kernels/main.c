@@ -2,8 +2,9 @@
 /*
  * The kernel checker: every kernel of every instruction set that this machine has, against ref.
  *
- *     kernels [--seed N] [--bench]
+ *     kernels [--seed N] [--rows N] [--bench]
  *
+ * --rows leaves matrix products of more rows out, for a slow, emulated machine.
  * Prints the seed, a line per instruction set (what the CPU lacks is named as skipped), and every
  * difference. Exit 1 when there was one. --bench times the kernels instead, beside ref and beside
  * what the machine can do (a loop of register FMAs, a loop of plain reads), all in one run.
@@ -22,6 +23,7 @@
 ech_cpu_ops ref_ops;
 uint64_t seed = 20261130;
 uint64_t n_failures, n_checks;
+uint32_t most_rows = UINT32_MAX;
 static uint64_t state;
 
 void report(const char *const level_name, const char *const kernel, const char *const fmt, ...)
@@ -95,8 +97,10 @@ int main(int argc, char **argv)
             is_bench = true;
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 0);
+        else if (strcmp(argv[i], "--rows") == 0 && i + 1 < argc)
+            most_rows = (uint32_t)strtoul(argv[++i], NULL, 0);
         else
-            return fprintf(stderr, "usage: kernels [--seed N] [--bench]\n"), 2;
+            return fprintf(stderr, "usage: kernels [--seed N] [--rows N] [--bench]\n"), 2;
     }
     state = seed;
     ech_cpu_ops_init(&ref_ops, 0);
@@ -107,9 +111,12 @@ int main(int argc, char **argv)
         { .name = "avx512_vnni", .features = ECH_CPU_V3 | ECH_CPU_V4 | ECH_CPU_V4_VNNI },
         { .name = "avx512_bf16",
           .features = ECH_CPU_V3 | ECH_CPU_V4 | ECH_CPU_V4_VNNI | ECH_CPU_V4_BF16 },
+        { .name = "neon", .features = ECH_CPU_NEON },
+        { .name = "dotprod", .features = ECH_CPU_NEON | ECH_CPU_DOTPROD },
+        { .name = "i8mm", .features = ECH_CPU_NEON | ECH_CPU_DOTPROD | ECH_CPU_I8MM },
     };
     printf("seed=%llu\n", (unsigned long long)seed);
-    level present[5];
+    level present[sizeof(levels) / sizeof(levels[0])];
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
         if ((ech_cpu_features() & levels[i].features) != levels[i].features) {

@@ -25,6 +25,8 @@ uint64_t peak_read(const void *const p, const size_t n)
     return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
+#if defined(__x86_64__)
+
 typedef double peak_fn(uint64_t n);
 
 static void print_one(const char *const name, peak_fn *const fn)
@@ -41,13 +43,18 @@ static void print_one(const char *const name, peak_fn *const fn)
 
 void peak_print(const uint32_t features)
 {
-#if defined(__x86_64__)
     if (features & ECH_CPU_V3) print_one("f32 vfmadd ymm", peak_fma_avx2);
     if (features & ECH_CPU_V3) print_one("i8 vpmaddubsw ymm x3", peak_maddubs_avx2);
     if (features & ECH_CPU_V4) print_one("f32 vfmadd zmm", peak_fma_avx512);
     if (features & ECH_CPU_V4_VNNI) print_one("i8 vpdpbusd zmm", peak_dpbusd_avx512);
     if (features & ECH_CPU_V4_BF16) print_one("bf16 vdpbf16ps zmm", peak_dpbf16_avx512);
-#else
-    (void)features;
-#endif
 }
+
+#else
+
+void peak_print(const uint32_t features)
+{
+    (void)features;
+}
+
+#endif

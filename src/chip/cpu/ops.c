@@ -12,6 +12,8 @@
 #include "src/chip/cpu/ref/ref.h"
 #if defined(__x86_64__)
 #include "src/chip/cpu/x86/init.h"
+#elif defined(__aarch64__)
+#include "src/chip/cpu/arm/init.h"
 #endif
 
 static const ech_cpu_ops ref_ops = {
@@ -43,6 +45,8 @@ uint32_t ech_cpu_features(void)
 {
 #if defined(__x86_64__)
     return ech_cpu_features_x86();
+#elif defined(__aarch64__)
+    return ech_cpu_features_arm();
 #else
     return 0;
 #endif
@@ -88,6 +92,8 @@ void ech_cpu_ops_init(ech_cpu_ops *const ops, const uint32_t features)
     *ops = ref_ops;
 #if defined(__x86_64__)
     ech_cpu_ops_init_x86(ops, features);
+#elif defined(__aarch64__)
+    ech_cpu_ops_init_arm(ops, features);
 #else
     (void)features;
 #endif

@@ -2,7 +2,7 @@
 /*
  * The kernel table: what an instruction set must offer, as one struct of function pointers. `ref/`
  * fills it with plain C, which is the specification; x86/ overrides upward, in the order
- * AVX2 → AVX-512 → AVX-512 BF16, for what the CPU has.
+ * AVX2 → AVX-512 → AVX-512 BF16, arm/ in the order NEON → dotprod → i8mm, for what the CPU has.
  *
  * Order of accumulation, the same for every number of rows and panels and every tile:
  *
@@ -101,6 +101,9 @@ enum {
     ECH_CPU_V4 = 1 << 1, /* V3 and AVX-512 F, BW, DQ, VL, CD, and the OS saves zmm */
     ECH_CPU_V4_VNNI = 1 << 2,
     ECH_CPU_V4_BF16 = 1 << 3,
+    ECH_CPU_NEON = 1 << 4,    /* every aarch64 */
+    ECH_CPU_DOTPROD = 1 << 5, /* sdot */
+    ECH_CPU_I8MM = 1 << 6,    /* usmmla */
 };
 
 /* How far to go up the instruction sets. */

@@ -15,8 +15,8 @@
     CASE(5, tile);                                                                                 \
     CASE(6, tile);
 
+#include "src/chip/cpu/mm_tile.h"
 #include "src/chip/cpu/x86/kernels.h"
-#include "src/chip/cpu/x86/mm_tile.h"
 
 #define MAX_P 8 /* halves: two to a panel */
 #define MAX_R 6

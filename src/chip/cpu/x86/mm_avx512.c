@@ -22,8 +22,8 @@
     CASE(11, tile);                                                                                \
     CASE(12, tile);
 
+#include "src/chip/cpu/mm_tile.h"
 #include "src/chip/cpu/x86/kernels.h"
-#include "src/chip/cpu/x86/mm_tile.h"
 
 #define MAX_P 8
 #define MAX_R 12

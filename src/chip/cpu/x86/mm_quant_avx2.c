@@ -24,8 +24,8 @@
     CASE(3, tile);                                                                                 \
     CASE(4, tile);
 
+#include "src/chip/cpu/mm_tile.h"
 #include "src/chip/cpu/x86/kernels.h"
-#include "src/chip/cpu/x86/mm_tile.h"
 #include "src/chip/quant.h"
 
 #define MAX_P 2 /* halves of a panel */

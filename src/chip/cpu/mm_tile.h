@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walk of a matrix product over register tiles, for every x86 instruction set. The including
+ * The walk of a matrix product over register tiles, for every instruction set. The including
  * file defines, before it:
  *
  *     TILE_MAX_ROWS            most rows that a register tile holds
@@ -18,8 +18,8 @@
  * Rows are cut into blocks of nearly the same size, so that no block of one row pays for reading
  * all weights alone.
  */
-#ifndef ECH_CHIP_CPU_X86_MM_TILE_H
-#define ECH_CHIP_CPU_X86_MM_TILE_H
+#ifndef ECH_CHIP_CPU_MM_TILE_H
+#define ECH_CHIP_CPU_MM_TILE_H
 
 #include "src/chip/cpu/ops.h"
 

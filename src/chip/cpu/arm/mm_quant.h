@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the quantised products of aarch64 have in common: all but the integer sums of a block. The
+ * including file defines TILE_MAX_ROWS and TILE_CASES, and
+ *
+ *     static ALWAYS_INLINE void sums(ech_pack_type type, const uint8_t *data, const act_rows *x,
+ *                                    uint32_t block, uint32_t n_rows, int32x4_t sum[4][MAX_R])
+ *
+ * which fills sum[i][j] with the products of stored weights of rows 4 i … 4 i + 3 and activations
+ * of row j, c not yet added. The f32 part is that of ref/quant_ref.c, so the bits are equal.
+ */
+#ifndef ECH_CHIP_CPU_ARM_MM_QUANT_H
+#define ECH_CHIP_CPU_ARM_MM_QUANT_H
+
+#include <arm_neon.h>
+
+#define TILE_PANELS(n) 1
+
+#include "src/chip/cpu/arm/kernels.h"
+#include "src/chip/cpu/mm_tile.h"
+#include "src/chip/quant.h"
+
+#define QUARTERS 4 /* of a panel's rows */
+#define MAX_R    TILE_MAX_ROWS
+
+/* Rows of activations: bytes, then scales, then corrections (quant.h). */
+typedef struct act_rows {
+    const char *q[MAX_R];
+    size_t s, c; /* from a row's first byte */
+} act_rows;
+
+ALWAYS_INLINE int32_t word(const act_rows *const x, const uint32_t j, const size_t at)
+{
+    int32_t v;
+    __builtin_memcpy(&v, x->q[j] + at, sizeof(v));
+    return v;
+}
+
+ALWAYS_INLINE float scale_of(const act_rows *const x, const uint32_t j, const uint32_t block)
+{
+    float v;
+    __builtin_memcpy(&v, x->q[j] + x->s + (size_t)block * 4, sizeof(v));
+    return v;
+}
+
+/* Four f16 of quarter i, at index `which` of a unit's scales. */
+ALWAYS_INLINE float32x4_t scales_at(const char *const unit, const ech_pack_type type,
+                                    const uint32_t which, const uint32_t i)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(
+        (const uint16_t *)(unit + ech_quant_data_bytes(type)) + which * ECH_PANEL + i * 4)));
+}
+
+ALWAYS_INLINE void sums(ech_pack_type type, const uint8_t *data, const act_rows *x, uint32_t block,
+                        uint32_t n_rows, int32x4_t sum[QUARTERS][MAX_R]);
+
+ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const unit,
+                             const act_rows *const x, const uint32_t block, const uint32_t n_rows,
+                             float32x4_t acc[QUARTERS][MAX_R])
+{
+    int32x4_t sum[QUARTERS][MAX_R];
+    sums(type, (const uint8_t *)unit + block % 2 * (ech_quant_data_bytes(type) / 2), x, block,
+         n_rows, sum);
+    UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
+    {
+        const float32x4_t d = scales_at(unit, type, block % 2, i);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const float32x4_t s = vdupq_n_f32(scale_of(x, j, block));
+            const int32x4_t c = vdupq_n_s32(word(x, j, x->c + (size_t)block * 4));
+            if (type != ECH_PACK_Q4M) {
+                const float32x4_t f = vcvtq_f32_s32(vaddq_s32(sum[i][j], c));
+                acc[i][j] = vfmaq_f32(acc[i][j], f, vmulq_f32(d, s));
+                continue;
+            }
+            const float32x4_t cm =
+                vmulq_f32(vcvtq_f32_s32(c), scales_at(unit, type, 2 + block % 2, i));
+            acc[i][j] = vfmaq_f32(acc[i][j], vfmaq_f32(cm, vcvtq_f32_s32(sum[i][j]), d), s);
+        }
+    }
+}
+
+ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const a,
+                              const uint32_t p, const uint32_t r, const uint32_t n_rows)
+{
+    float32x4_t acc[QUARTERS][MAX_R];
+    act_rows x;
+    const uint32_t n_blocks = ech_quant_blocks(a->k_last);
+    const char *unit = keep(a->w[p]);
+    const ptrdiff_t ahead = bytes_ahead(a, p, n_rows);
+    x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
+    x.c = x.s + (size_t)n_blocks * 4;
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) x.q[j] = keep((const char *)row_f32(a, r + j));
+    UNROLL for (uint32_t i = 0; i < QUARTERS; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        acc[i][j] = vdupq_n_f32(0);
+    for (uint32_t b = 0; b < n_blocks; b += 2, unit += ech_quant_unit_bytes(type)) {
+        if (ahead != 0) fetch_unit(unit + ahead, ech_quant_unit_bytes(type));
+        one_block(type, unit, &x, b, n_rows, acc);
+        one_block(type, unit, &x, b + 1, n_rows, acc);
+    }
+    UNROLL for (uint32_t i = 0; i < QUARTERS; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        vst1q_f32(output_at(a, p, r + j) + i * 4, acc[i][j]);
+}
+
+#define TILE(name, type)                                                                           \
+    ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
+                            const uint32_t n_panels, const uint32_t n_rows)                        \
+    {                                                                                              \
+        (void)n_panels;                                                                            \
+        tile_quant(type, a, p, r, n_rows);                                                         \
+    }
+
+TILE(tile_q8, ECH_PACK_Q8)
+TILE(tile_q4, ECH_PACK_Q4)
+TILE(tile_q4m, ECH_PACK_Q4M)
+
+#endif
