@@ -14,7 +14,7 @@
  *
  * A request is JSON as /v1/chat/completions takes it. Its `messages`, `tools`, `tool_choice`,
  * `documents`, `chat_template_kwargs`, `add_generation_prompt`, `continue_final_message` and
- * `reasoning_effort` are looked at; everything else is ignored.
+ * `reasoning_effort` are looked at, and `chat_template_defaults`, which a server adds to it; everything else is ignored.
  *
  * ## What is put in order before the template renders
  *
@@ -32,7 +32,7 @@
  * - `tools` is None when there are none, or with `tool_choice` "none"; an empty list for a template
  *   that walks it all the same. Members of `chat_template_kwargs` are variables; they can't replace
  *   messages, tools and documents. A `reasoning_effort` of "none" makes enable_thinking false, unless
- *   they set it.
+ *   they set it. Members of `chat_template_defaults` are variables that all this leaves open.
  * - bos_token, eos_token and their kin come from the tokenizer.
  *
  * ## Control tokens

@@ -87,14 +87,6 @@ static void set(json_t *const request, const char *const name, const json_t *con
     if (v != NULL) (void)json_object_set(request, name, (json_t *)v);
 }
 
-/* Adds variables for the template that the request doesn't name itself. */
-static void add_kwargs(json_t *const request, json_t *const kwargs)
-{
-    const json_t *const given = json_object_get(request, "chat_template_kwargs");
-    if (json_is_object(given)) (void)json_object_update(kwargs, (json_t *)given);
-    (void)json_object_set_new(request, "chat_template_kwargs", kwargs);
-}
-
 /* A last message that is to be gone on with stays as it is. A new reference, NULL: no memory. */
 static json_t *split_history(const ech_exchange *const x, const ech_params *const p)
 {
@@ -109,7 +101,6 @@ static json_t *split_history(const ech_exchange *const x, const ech_params *cons
 static ech_status put_request(const ech_exchange *const x, const ech_params *const p,
                               const bool has_tools, ech_buf *const b)
 {
-    const ech_served_chat *const t = &x->server->chat;
     json_t *const messages = split_history(x, p);
     json_t *const r = messages != NULL ? json_pack("{s:o}", "messages", messages) : NULL;
     if (r == NULL) return ECH_ENOMEM;
@@ -118,9 +109,7 @@ static ech_status put_request(const ech_exchange *const x, const ech_params *con
     set(r, "chat_template_kwargs", p->chat_template_kwargs);
     if (p->reasoning_effort != NULL)
         (void)json_object_set_new(r, "reasoning_effort", json_string(p->reasoning_effort));
-    if (p->reasoning_effort != NULL && strcmp(p->reasoning_effort, "none") == 0)
-        add_kwargs(r, json_pack("{s:b}", "enable_thinking", 0));
-    if (t->kwargs != NULL) add_kwargs(r, json_copy(t->kwargs));
+    set(r, "chat_template_defaults", x->server->chat.kwargs);
     (void)json_object_set_new(r, "add_generation_prompt", json_boolean(p->add_generation_prompt));
     (void)json_object_set_new(r, "continue_final_message", json_boolean(p->continue_final_message));
     const ech_status rc = ech_json_dump(b, r);

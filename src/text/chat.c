@@ -560,8 +560,10 @@ static bool is_reserved(const ech_tstr *const name)
 /* What a request says to others, a schema or a seed, is no variable of the template. */
 static ech_status drop_others(ech_tvm *const vm)
 {
-    static const char *const names[] = { "tool_choice", "chat_template_kwargs", "reasoning_effort",
-                                         "add_generation_prompt", "continue_final_message" };
+    static const char *const names[] = {
+        "tool_choice",      "chat_template_kwargs",  "chat_template_defaults",
+        "reasoning_effort", "add_generation_prompt", "continue_final_message"
+    };
     const ech_tdict *const all = vm->args;
     ech_tdict *kept;
     ECH_TRY(ech_tdict_new(vm, &kept));
@@ -586,6 +588,24 @@ static ech_status add_kwargs(ech_tvm *const vm)
     for (size_t i = 0; i < d->n; i++) {
         if (is_reserved(d->entries[i].key.as.str)) continue;
         ECH_TRY(ech_tdict_set(vm, vm->args, d->entries[i].key, d->entries[i].value));
+    }
+    return ECH_OK;
+}
+
+/* What nothing in the request has set, its effort neither. */
+static ech_status add_defaults(ech_tvm *const vm)
+{
+    const ech_tval *const defaults = get(vm->args, "chat_template_defaults");
+    if (defaults == NULL) return ECH_OK;
+    if (defaults->kind != ECH_T_DICT)
+        return refuse(vm, "chat_template_defaults: must be an object");
+    const ech_tdict *const d = defaults->as.dict;
+    for (size_t i = 0; i < d->n; i++) {
+        const ech_tval key = d->entries[i].key;
+        if (is_reserved(key.as.str) ||
+            ech_tdict_get(vm->args, key.as.str->ptr, key.as.str->len) != NULL)
+            continue;
+        ECH_TRY(ech_tdict_set(vm, vm->args, key, d->entries[i].value));
     }
     return ECH_OK;
 }
@@ -677,6 +697,8 @@ static ech_status prepare(ech_tvm *const vm, void *const ctx)
     ECH_TRY(order_tools(vm, w->chat));
     ECH_TRY(add_kwargs(vm));
     ECH_TRY(apply_effort(vm));
+    ECH_TRY(add_defaults(vm));
+    ECH_TRY(apply_effort(vm)); /* one of the defaults */
     ECH_TRY(add_tokens(vm, w->chat->tok));
     if (get(vm->args, "add_generation_prompt") == NULL)
         ECH_TRY(put(vm, vm->args, "add_generation_prompt", ech_tv_bool(true)));

@@ -120,6 +120,8 @@ class Template(unittest.TestCase):
                 self.assertIn("wild", prompt(chat_template_kwargs={"mood": "wild"}))
                 self.assertIn("</think>", prompt(reasoning_effort="none"))
                 self.assertNotIn("</think>", prompt(reasoning_effort="high"))
+                status, out = server.post("/apply-template", {"messages": QUESTION, "chat_template_kwargs": []})
+                self.assertEqual(status, 400, out)
                 body = {"messages": QUESTION, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
                 message = server.post("/v1/chat/completions", body)[1]["choices"][0]["message"]
                 deltas = [f["choices"][0]["delta"] for f in server.stream("/v1/chat/completions", body) if f != "[DONE]"]
@@ -127,6 +129,20 @@ class Template(unittest.TestCase):
                     self.assertEqual(name in message, name in names)
                     streamed = "".join(d.get(name, "") for d in deltas)
                     self.assertEqual(streamed, message.get(name, ""))
+            finally:
+                self.assertEqual(server.stop(), 0)
+
+    def test_a_request_wins_over_the_kwargs_of_the_server(self):
+        for thinks in (True, False):
+            server = Server("--chat-template-kwargs", json.dumps({"enable_thinking": thinks}))
+            try:
+                def prompt(**more):
+                    return server.post("/apply-template", {"messages": QUESTION, **more})[1]["prompt"]
+                on, off = (prompt(chat_template_kwargs={"enable_thinking": v}) for v in (True, False))
+                self.assertNotEqual(on, off)
+                self.assertEqual(prompt(), on if thinks else off)
+                self.assertEqual(prompt(reasoning_effort="none"), off)
+                self.assertEqual(prompt(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}), on)
             finally:
                 self.assertEqual(server.stop(), 0)
 

@@ -248,6 +248,25 @@ static void other_arguments_are_put_in_order(void **state)
            "{\"messages\":[{\"role\":\"user\"}],\"reasoning_effort\":\"none\","
            "\"chat_template_kwargs\":{\"enable_thinking\":true}}",
            "TrueNoneNoneTrue1none");
+    /* Defaults come after both; an effort among them is one too. */
+    expect(
+        source,
+        "{\"messages\":[{\"role\":\"user\"}],\"reasoning_effort\":\"none\","
+        "\"chat_template_defaults\":{\"enable_thinking\":true,\"tools\":[1],\"bos_token\":\"x\"}}",
+        "TrueNoneNoneFalse1none");
+    expect(
+        source,
+        "{\"messages\":[{\"role\":\"user\"}],\"chat_template_kwargs\":{\"enable_thinking\":true},"
+        "\"chat_template_defaults\":{\"enable_thinking\":false,\"reasoning_effort\":\"low\"}}",
+        "TrueNoneNoneTrue1low");
+    expect(source,
+           "{\"messages\":[{\"role\":\"user\"}],\"chat_template_defaults\":{\"reasoning_effort\":"
+           "\"none\"}}",
+           "TrueNoneNoneFalse1none");
+    expect(source,
+           "{\"messages\":[{\"role\":\"user\"}],\"reasoning_effort\":\"high\","
+           "\"chat_template_defaults\":{\"reasoning_effort\":\"none\"}}",
+           "TrueNoneNone1high");
     /* What is said to others is no variable. */
     expect("{{ seed is defined }}{{ grammar is defined }}{{ tool_choice }}",
            "{\"messages\":[{\"role\":\"user\"}],\"seed\":1,\"grammar\":\"x\",\"tool_choice\":"
