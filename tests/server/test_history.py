@@ -103,6 +103,10 @@ class Beside(unittest.TestCase):
         self.assertEqual(status, 200, out)
         for field, value in asked.items():
             self.assertEqual(out[field], value)
+        states = [f["response"] for f in SERVER.stream("/v1/responses", {"input": "hi", **asked}) if "response" in f]
+        self.assertEqual(len(states), 3)
+        for state in states:
+            self.assertEqual({field: state[field] for field in asked}, asked)
         _, out = SERVER.post("/v1/responses", {"input": "hi", "max_output_tokens": 1})
         self.assertEqual((out["tools"], out["tool_choice"], out["instructions"], out["text"]), ([], "auto", None, {"format": {"type": "text"}}))
 
