@@ -56,8 +56,8 @@ static const ech_field FIELDS[] = {
       "relative to the most probable token" },
     { "typical_p", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(typical_p), 1e-9, 1,
       "locally typical sampling" },
-    { "repetition_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(repetition_penalty), 1e-6, 1e6,
-      "1: off" },
+    { "repetition_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(repetition_penalty), 0.001,
+      1000, "1: off" },
     { "frequency_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(frequency_penalty), -2, 2,
       "per occurrence in the answer" },
     { "presence_penalty", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(presence_penalty), -2, 2,
@@ -65,7 +65,7 @@ static const ech_field FIELDS[] = {
     { "dry_multiplier", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(dry_multiplier), 0, 1e6, "0: off" },
     { "dry_base", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(dry_base), 1, 1e6,
       "growth of the DRY penalty" },
-    { "dry_allowed_length", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_allowed_length), 0, INT_BOUND,
+    { "dry_allowed_length", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_allowed_length), 0, 1 << 20,
       "repeats up to it are free" },
     { "dry_penalty_last_n", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_range), -1, INT_BOUND,
       "tokens looked back at; -1: all" },
@@ -76,11 +76,11 @@ static const ech_field FIELDS[] = {
       "probability from which XTC removes" },
     { "mirostat", ECH_FIELD_INT, ECH_IN_GENERATION, AT(mirostat), 0, 2,
       "0: off, else the version" },
-    { "mirostat_tau", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(mirostat_tau), 0, 1e6,
+    { "mirostat_tau", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(mirostat_tau), 0, 1000,
       "wanted surprise" },
-    { "mirostat_eta", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(mirostat_eta), 0, 1e6,
+    { "mirostat_eta", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(mirostat_eta), 0, 1000,
       "learning rate" },
-    { "seed", ECH_FIELD_INT, ECH_IN_GENERATION, AT(seed), -9.3e18, 9.3e18,
+    { "seed", ECH_FIELD_INT, ECH_IN_GENERATION, AT(seed), -0x1p63, 0x1p63,
       "choice k draws with seed + k; absent: drawn" },
     { "n", ECH_FIELD_INT, ECH_IN_OPENAI, AT(n), 1, 128, "answers to each prompt" },
     { "stop", ECH_FIELD_STRINGS, ECH_IN_OPENAI, AT(stop), 0, 64,
@@ -237,6 +237,7 @@ static const char *take_int(const ech_field *const f, const json_t *const v, voi
     const double d = json_number_value(v);
     if (!isfinite(d) || d != floor(d)) return "must be a whole number";
     if (f->max >= f->min && (d < f->min || d > f->max)) return "is out of range";
+    if (json_is_real(v) && d >= 0x1p63) return "is out of range";
     *(int64_t *)at = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)d;
     return NULL;
 }
@@ -348,8 +349,8 @@ bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const uns
         const char *const why = take(x, f, value, p);
         if (why != NULL) {
             if (f->max >= f->min && strstr(why, "range") != NULL) {
-                ech_reply_error(x, 400, "invalid_value", name, "%s %s: %g to %g", name, why, f->min,
-                                f->max);
+                ech_reply_error(x, 400, "invalid_value", name, "%s %s: %.10g to %.10g", name, why,
+                                f->min, f->max);
             } else {
                 ech_reply_error(x, 400, "invalid_value", name, "%s %s", name, why);
             }

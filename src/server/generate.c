@@ -219,6 +219,8 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
     o->max_tokens = p->max_tokens >= 0 ? (uint32_t)p->max_tokens : x->server->options.max_tokens;
     if (p->max_completion_tokens >= 0) o->max_tokens = (uint32_t)p->max_completion_tokens;
     o->min_tokens = (uint32_t)p->min_tokens;
+    if (o->min_tokens > o->max_tokens)
+        return ech_reply_refuse(x, "min_tokens", "must be at most max_tokens");
     o->stop = p->stop.items;
     o->n_stop = p->stop.n;
     o->include_stop = p->include_stop;

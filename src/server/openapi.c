@@ -214,8 +214,8 @@ static ech_status put_range(const ech_field *const f, ech_buf *const b)
     if (f->kind == ECH_FIELD_STRINGS) return ech_buf_printf(b, "at most %g", f->max);
     if (f->kind == ECH_FIELD_IDS) return ECH_OK;
     if (fabs(f->min) >= 9.2e18) return ech_buf_puts(b, "64 bits");
-    return f->max >= 2147483647.0 ? ech_buf_printf(b, "from %g", f->min)
-                                  : ech_buf_printf(b, "%g to %g", f->min, f->max);
+    return f->max >= 2147483647.0 ? ech_buf_printf(b, "from %.10g", f->min)
+                                  : ech_buf_printf(b, "%.10g to %.10g", f->min, f->max);
 }
 
 /* The paths that take a field, needed ones in bold; sets of them have a name. */
