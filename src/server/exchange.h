@@ -48,6 +48,7 @@ struct ech_exchange {
     struct MHD_Connection *conn;
     const ech_route *route;
     const char *tail; /* what follows the route's path, in the arena; "" */
+    const char *host; /* what an absolute request target names, in the arena; NULL */
     char id[ECH_REQUEST_ID_LEN + 1];
     const struct ech_key *key; /* NULL: no key is needed */
     bool holds_quota;          /* of the key's, to be given back */

@@ -66,7 +66,7 @@ static bool origin_is_allowed(const ech_exchange *const x)
 {
     const ech_server *const s = x->server;
     if (ech_keys_required(&s->keys) || !s->is_loopback) return true;
-    const char *const host = ech_http_header(x, "Host");
+    const char *const host = x->host != NULL ? x->host : ech_http_header(x, "Host");
     if (host != NULL && !host_is_local(host)) return false;
     const char *const origin = ech_http_header(x, "Origin");
     if (origin == NULL ||
@@ -92,6 +92,20 @@ static bool key_is_good(ech_exchange *const x)
     const char *const secret = secret_of(x);
     x->key = secret != NULL ? ech_keys_find(&x->server->keys, secret) : NULL;
     return x->key != NULL;
+}
+
+/* "http://HOST/PATH" → "/PATH". The host that a target names counts, not the header's. */
+static const char *path_of(ech_exchange *const x, const char *const target)
+{
+    const size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
+                          : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                                    : 0;
+    const char *const host = target + scheme;
+    const size_t n = strcspn(host, "/");
+    if (scheme == 0 || n == 0) return target;
+    x->host = ech_arena_strdup(&x->arena, (ech_str){ host, n });
+    if (x->host == NULL) x->host = ""; /* out of memory: no name that is let in */
+    return host[n] == '/' ? host + n : "/";
 }
 
 /* Sets an answer when the request ends here, before its body is read. */
@@ -364,7 +378,7 @@ static enum MHD_Result on_request(void *const cls, struct MHD_Connection *const 
         x = exchange_new(cls, conn);
         if (x == NULL) return MHD_NO;
         *con_cls = x;
-        check_head(x, method, url);
+        check_head(x, method, path_of(x, url));
         if (x->phase == ECH_PHASE_READING) check_length(x);
         /* Answered before the body is read: the library closes the connection after it. */
         return x->phase == ECH_PHASE_ANSWER ? queue_answer(x) : MHD_YES;

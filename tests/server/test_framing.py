@@ -52,6 +52,10 @@ ACCEPTED = {
     "chunks": POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + CHUNK + b"0\r\nX: y\r\n\r\n",
     "an empty line first": b"\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     "HTTP/1.0": b"GET /health HTTP/1.0\r\n\r\n",
+    "an absolute target": b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "its own host, a port, a query": b"GET HTTP://127.0.0.1:80/v1/models?a=b HTTP/1.1\r\nHost: elsewhere\r\nConnection: close\r\n\r\n",
+    "https": b"GET https://localhost/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "an absolute POST": POST.replace(b" /", b" http://localhost/") + LENGTH + b"Connection: close\r\n\r\n" + BODY,
 }
 
 
@@ -108,6 +112,17 @@ class Framing(unittest.TestCase):
         good = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         self.assertEqual(statuses(exchange(good + good + REFUSED["folded"][1])), [200, 200, 400])
         self.assertEqual(statuses(exchange(POST + LENGTH + b"\r\n" + BODY + REFUSED["bare LF"][1])), [200, 400])
+
+    def test_an_absolute_target_reaches_what_its_path_does(self):
+        """The host it names is the one that must be local without a key, whatever the header says."""
+        for want, target in ((403, b"http://elsewhere/health"), (403, b"http://user@localhost/health"), (404, b"http://localhost/nothing"),
+                             (404, b"http:///health"), (404, b"ftp://localhost/health"), (405, b"http://localhost/v1/completions")):
+            with self.subTest(target=target):
+                out = exchange(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                self.assertEqual(statuses(out), [want], out)
+        page = [exchange(b"GET " + t + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").partition(b"\r\n\r\n")[2]
+                for t in (b"/", b"http://localhost", b"http://localhost/")]
+        self.assertTrue(page[0] and page[0] == page[1] == page[2])
 
     def test_expect_then_a_bad_chunk(self):
         with socket.create_connection(("127.0.0.1", SERVER.port), timeout=10) as s:
