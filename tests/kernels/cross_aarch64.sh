@@ -24,7 +24,7 @@ build() { # MARCH FILE...
   done
 }
 build armv8-a src/chip/cpu/ops.c src/chip/cpu/ref/*.c src/chip/cpu/arm/cpu_arm.c src/chip/cpu/arm/mm_neon.c \
-  src/chip/quant.c src/chip/image.c src/base/error.c tests/kernels/{main,check_mm,check_vector,bench,peak}.c
+  src/chip/quant.c src/chip/pack_ops.c src/chip/image.c src/base/error.c tests/kernels/{main,check_mm,check_pack,check_vector,bench,peak}.c
 build armv8.2-a+dotprod src/chip/cpu/arm/mm_dotprod.c
 build armv8.2-a+dotprod+i8mm src/chip/cpu/arm/mm_i8mm.c
 "$cc" -static "${objects[@]}" -lm -o "$out/kernels"
