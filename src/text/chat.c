@@ -6,6 +6,12 @@
  *
  * What a template can take is found out once, when it is opened: by rendering small conversations,
  * and by what its text says.
+ *
+ * Invariants: text of the request is data (is_data) all the way into the spans, so it can never
+ * become a control token; what the template itself writes is not. An ech_chat is immutable once
+ * open and may be used by many threads; a rendering belongs to one.
+ *
+ * Left out: the template language (template_*.c), and what the answer means (parser*.c).
  */
 #include "echelon/chat.h"
 
@@ -47,7 +53,11 @@ static ech_template_options probe_options(void)
     return opts;
 }
 
-/* Whether a conversation with a tool call comes out with its arguments as JSON. */
+/*
+ * Whether a conversation with a tool call comes out with its arguments as JSON. The name "argprobe"
+ * is looked for as a JSON key: in single quotes it was printed as a Python dict, with a backslash
+ * the template has encoded a string again.
+ */
 static bool probe_arguments(const ech_template *const t, const char *const arguments)
 {
     char args[1200];
@@ -71,7 +81,10 @@ static bool probe_arguments(const ech_template *const t, const char *const argum
     return ok;
 }
 
-/* Whether a plain question renders with this for `tools`. */
+/*
+ * Whether a plain question renders with this for `tools`. Some templates walk `tools` without
+ * asking whether it is none.
+ */
 static bool probe_tools(const ech_template *const t, const char *const tools)
 {
     char args[300];
@@ -87,6 +100,7 @@ static bool probe_tools(const ech_template *const t, const char *const tools)
     return ok;
 }
 
+/* The first of these that the template reads. */
 static const char *reasoning_name(const ech_template *const t)
 {
     static const char *const names[] = { "reasoning_content", "reasoning", "thinking" };
@@ -96,7 +110,11 @@ static const char *reasoning_name(const ech_template *const t)
     return NULL;
 }
 
-/* The added tokens, not special, whose text the template writes. */
+/*
+ * The added tokens, not special, whose text the template writes. Special tokens need no list. Those
+ * that are merely added (<think>, <tool_call>) may be so only where the template writes them: in a
+ * client's text they stay text.
+ */
 static ech_status find_markers(ech_chat *const c, ech_error *const err)
 {
     const size_t n_ids = c->tok == NULL ? 0 : ech_tokenizer_n_ids(c->tok);
@@ -123,6 +141,10 @@ static ech_status find_markers(ech_chat *const c, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * tok may be NULL (no ids are made then) and must outlive the chat. "length 9" is from the message
+ * with which Mistral's templates refuse other ids.
+ */
 ech_status ech_chat_open(ech_chat **const ret_chat, const char *const source, const size_t len,
                          const ech_tokenizer *const tok, ech_error *const err)
 {
@@ -168,6 +190,7 @@ typedef struct work {
     bool continues; /* the last message is to be continued */
 } work;
 
+/* JSON's null counts as absent, as OpenAI's API has it. */
 static const ech_tval *get(const ech_tdict *const d, const char *const name)
 {
     const ech_tval *const v = ech_tdict_get(d, name, strlen(name));
@@ -207,7 +230,10 @@ static ech_status part_text(ech_tvm *const vm, const ech_tval part, const size_t
     return ECH_OK;
 }
 
-/* A list of parts: checked, and joined unless the template wants it as it is. */
+/*
+ * A list of parts: checked, and joined unless the template wants it as it is. Refusals count as
+ * text. Images and audio are refused: no model here takes them.
+ */
 static ech_status order_parts(ech_tvm *const vm, const ech_chat *const c, const size_t i,
                               ech_tval *const content)
 {
@@ -221,6 +247,9 @@ static ech_status order_parts(ech_tvm *const vm, const ech_chat *const c, const 
     return ech_template_takes_parts(c->t) ? ECH_OK : ech_tbuild_done(&b, content);
 }
 
+/*
+ * A message without content (calls only) gets an empty one: many templates concatenate it unasked.
+ */
 static ech_status order_content(ech_tvm *const vm, const ech_chat *const c, ech_tdict *const m,
                                 const size_t i)
 {
@@ -237,6 +266,7 @@ static ech_status order_content(ech_tvm *const vm, const ech_chat *const c, ech_
     return put(vm, m, "content", content);
 }
 
+/* Templates that don't know OpenAI's `developer` know `system`, which it replaced. */
 static ech_status order_role(ech_tvm *const vm, const ech_chat *const c, ech_tdict *const m,
                              const size_t i)
 {
@@ -258,7 +288,11 @@ static bool is_short_id(const ech_tstr *const s)
     return s->len == 9;
 }
 
-/* The same nine letters and digits for the same id, wherever it stands. */
+/*
+ * The same nine letters and digits for the same id, wherever it stands. FNV-1a over the id, written
+ * in base 62: a call and its result stay together, and the prompt is the same each time. Ids that
+ * fit already are kept.
+ */
 static ech_status shorten_id(ech_tvm *const vm, ech_tdict *const d, const char *const name)
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -279,7 +313,11 @@ static ech_status shorten_id(ech_tvm *const vm, ech_tdict *const d, const char *
     return put(vm, d, name, v);
 }
 
-/* arguments: an object for templates that print objects, else its JSON text. */
+/*
+ * arguments: an object for templates that print objects, else its JSON text. Clients send arguments
+ * as JSON text (OpenAI's way); most templates print an object. Text that is no object is left
+ * alone. The separators are Python's json.dumps, which models were trained on.
+ */
 static ech_status order_arguments(ech_tvm *const vm, const ech_chat *const c, ech_tdict *const fn)
 {
     static const ech_tstr comma = { .ptr = ", ", .len = 2 }, colon = { .ptr = ": ", .len = 2 };
@@ -332,7 +370,11 @@ static ech_status strip_lines(ech_tvm *const vm, const ech_tstr *const s, const 
     return ech_tstr_strip(vm, ret->as.str, &nl, sides, ret);
 }
 
-/* <think>…</think> at the beginning of content: its inside becomes the reasoning. */
+/*
+ * <think>…</think> at the beginning of content: its inside becomes the reasoning. For histories of
+ * clients that keep the raw text: 7 and 8 are the lengths of the two markers. Line breaks around
+ * are the marker's (sides 3: both, 1: left).
+ */
 static ech_status split_think(ech_tvm *const vm, const ech_chat *const c, ech_tdict *const m)
 {
     const ech_tval *const content = get(m, "content");
@@ -352,6 +394,7 @@ static ech_status split_think(ech_tvm *const vm, const ech_chat *const c, ech_td
     return put(vm, m, c->reasoning, inside);
 }
 
+/* A field of its own, under any of the three names, wins over a <think> in the content. */
 static ech_status order_reasoning(ech_tvm *const vm, const ech_chat *const c, ech_tdict *const m)
 {
     static const char *const names[] = { "reasoning_content", "reasoning", "thinking" };
@@ -427,7 +470,10 @@ static ech_status take_events(const ech_parser *const parser, parsed *const p)
     return ECH_OK;
 }
 
-/* The model's own parser over the content. *ret_calls: calls that are complete. */
+/*
+ * The model's own parser over the content. *ret_calls: calls that are complete. In one piece and
+ * with no token id, so markers are recognised by their text.
+ */
 static ech_status parse_content(const ech_chat *const c, const ech_tstr *const s, parsed *const p,
                                 size_t *const ret_calls)
 {
@@ -529,6 +575,7 @@ static ech_status order_messages(ech_tvm *const vm, const ech_chat *const c)
 
 /* ---- the other arguments ---- */
 
+/* tool_choice "none" hides the tools from the model altogether. */
 static ech_status order_tools(ech_tvm *const vm, const ech_chat *const c)
 {
     const ech_tval *const tools = get(vm->args, "tools"), *const choice =
@@ -546,6 +593,7 @@ static ech_status order_tools(ech_tvm *const vm, const ech_chat *const c)
     return ECH_OK;
 }
 
+/* Names that chat_template_kwargs may not set: they are the conversation itself. */
 static bool is_reserved(const ech_tstr *const name)
 {
     static const char *const names[] = { "messages",  "tools",     "documents", "bos_token",
@@ -640,6 +688,10 @@ static ech_status add_tokens(ech_tvm *const vm, const ech_tokenizer *const tok)
 
 /* ---- continuing the last message ---- */
 
+/*
+ * The mark is put behind the content as data, before the template runs, because only the template
+ * knows where it prints it.
+ */
 static ech_status mark_end(ech_tvm *const vm)
 {
     const ech_tseq *const messages = get(vm->args, "messages")->as.seq;
@@ -666,7 +718,11 @@ static size_t find_mark(const ech_rendered *const r)
     return found;
 }
 
-/* Cuts the text before the mark; its blank is gone where the template trims what it prints. */
+/*
+ * Cuts the text before the mark; its blank is gone where the template trims what it prints. Spans
+ * cover the text without gaps, so they are cut at the same place. [at + length] is readable: the
+ * text ends in a 0.
+ */
 static ech_status cut_at_mark(ech_rendered *const r, ech_error *const err)
 {
     const size_t at = find_mark(r);
@@ -687,6 +743,10 @@ static ech_status cut_at_mark(ech_rendered *const r, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * Runs between reading the request and rendering. The order matters: what the request says to
+ * others is dropped first, and chat_template_kwargs come after what they may change.
+ */
 static ech_status prepare(ech_tvm *const vm, void *const ctx)
 {
     work *const w = ctx;
@@ -723,6 +783,7 @@ static ech_status encode(const ech_chat *const c, ech_chat_prompt *const p, ech_
     return ech_tokenizer_encode_spans(c->tok, &spans, 0, &p->ids, err);
 }
 
+/* *ret is written on success only; on failure everything made so far is released. */
 ech_status ech_chat_make_prompt(const ech_chat *const chat, const char *const request,
                                 const size_t len, const ech_template_options *const opts,
                                 ech_chat_prompt *const ret, ech_error *const err)

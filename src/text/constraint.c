@@ -8,6 +8,13 @@
  *
  * Left out: finding markers in text for anybody else (the parsers' work), and what a budget of
  * thinking tokens should be.
+ *
+ * Threads: any; each function takes the lock where it touches the machine, and a state belongs to
+ * one thread at a time. refs is atomic. The lock is held for one token or one mask, not for a
+ * request.
+ *
+ * Invariant: a state's config is a number of the machine as it is now. Nothing but c->start and the
+ * states on the list keeps a config across an unlock.
  */
 #include "echelon/constraint.h"
 
@@ -83,6 +90,10 @@ static void destroy(ech_constraint *const c)
     free(c);
 }
 
+/*
+ * DEAD together with machine.rc is a lack of room, not an answer: it must not be reported as a
+ * token that is not allowed.
+ */
 static ech_status machine_error(const ech_constraint *const c, ech_error *const err)
 {
     if (c->machine.rc == ECH_ELIMIT) {
@@ -141,7 +152,9 @@ static ech_status build(ech_constraint *const c, const ech_constraint_spec *cons
 
 /*
  * Computes the masks nearest the start, by bytes, so that the first request finds them. Stops where
- * the cache is half full. What fails here will fail again, with a message, when it is needed.
+ * the cache is half full. What fails here will fail again, with a message, when it is needed. A
+ * breadth-first walk over stand-ins, one successor per class of bytes. The queue itself is the set
+ * of what was seen; it is short (warm_masks), so it is searched.
  */
 static void warm(ech_constraint *const c)
 {
@@ -213,6 +226,7 @@ ech_mask_vocab *ech_constraint_vocab(const ech_constraint *const c)
 
 /* ---- the lock ---- */
 
+/* All places that hold a config: what is forgotten here would point anywhere after a collection. */
 static void visit_configs(void *const user, ech_machine_keep *const keep, void *const keeper)
 {
     ech_constraint *const c = user;
@@ -221,7 +235,11 @@ static void visit_configs(void *const user, ech_machine_keep *const keep, void *
         keep(keeper, &s->config);
 }
 
-/* Takes the lock, and empties the caches when they are full. */
+/*
+ * Takes the lock, and empties the caches when they are full. Emptying happens here and nowhere
+ * else, so between lock and unlock numbers of configs are stable. A collection that fails leaves
+ * everything as it was; the machine's own limit is higher than cache_bytes.
+ */
 static void lock(ech_constraint *const c)
 {
     (void)pthread_mutex_lock(&c->lock);
@@ -255,7 +273,10 @@ ech_constraint_stats ech_constraint_get_stats(ech_constraint *const c)
 
 /* ---- phases ---- */
 
-/* The role of the innermost rule with one that an item is in. */
+/*
+ * The role of the innermost rule with one that an item is in. From the top of the stack down: the
+ * innermost rule with a role decides. Frames of calls keep the rule's number in value.
+ */
 static ech_cx_role role_of_item(const ech_constraint *const c, const ech_item item)
 {
     const ech_machine *const m = &c->machine;
@@ -319,7 +340,11 @@ static void unlink_state(ech_constraint *const c, ech_constraint_state *const s)
     if (s->next != NULL) s->next->prev = s->prev;
 }
 
-/* Replaces the config by the one that ends reasoning. */
+/*
+ * Replaces the config by the one that ends reasoning. closers[k] is the entry of a text that
+ * completes the end marker of which k bytes are there already; an empty stack, because what follows
+ * reasoning is part of that entry.
+ */
 static ech_status force_close(ech_constraint *const c, ech_constraint_state *const s,
                               ech_error *const err)
 {
@@ -331,6 +356,7 @@ static ech_status force_close(ech_constraint *const c, ech_constraint_state *con
     return ECH_OK;
 }
 
+/* utf8_grace 3: a character lacks at most three bytes, and a token may bring only one of them. */
 ech_status ech_constraint_state_create(ech_constraint *const c, const int64_t thinking_budget,
                                        ech_constraint_state **const ret_state, ech_error *const err)
 {
@@ -395,7 +421,10 @@ void ech_constraint_state_destroy(ech_constraint_state **const state)
 
 /* ---- accepting ---- */
 
-/* How many bytes of the end marker the text ends with after one more byte. */
+/*
+ * How many bytes of the end marker the text ends with after one more byte. Knuth, Morris and Pratt
+ * without the table: the fall-back is computed when it is needed.
+ */
 static uint32_t advance_marker(const ech_constraint *const c, uint32_t at, const char byte)
 {
     for (;;) {
@@ -411,6 +440,10 @@ static uint32_t advance_marker(const ech_constraint *const c, uint32_t at, const
     }
 }
 
+/*
+ * Only counts what is missing, so that a forced end never cuts a character in two. The bytes were
+ * allowed by the automaton; they are not judged here.
+ */
 static uint8_t advance_utf8(const uint8_t need, const uint8_t byte)
 {
     if (byte < 0x80 || byte >= 0xF5) return 0;
@@ -440,7 +473,11 @@ static ech_status count_reasoning(ech_constraint *const c, ech_constraint_state 
     return force_close(c, s, err);
 }
 
-/* Follows bytes from the state's config; *ret_taken bytes were right. s is changed on success. */
+/*
+ * Follows bytes from the state's config; *ret_taken bytes were right. s is changed on success.
+ * Works on a copy of the state and stores it last: an error leaves the state where it was, so the
+ * caller may try another token.
+ */
 static ech_status take_bytes(ech_constraint *const c, ech_constraint_state *const s,
                              const ech_str bytes, size_t *const ret_taken, ech_error *const err)
 {
@@ -465,6 +502,7 @@ static ech_status take_bytes(ech_constraint *const c, ech_constraint_state *cons
     return ECH_OK;
 }
 
+/* A further eos after the end is taken as well. */
 static ech_status accept_eos(ech_constraint *const c, ech_constraint_state *const s,
                              ech_error *const err)
 {
@@ -576,6 +614,9 @@ static ech_status write_mask(ech_constraint *const c, const ech_constraint_state
     return ECH_OK;
 }
 
+/*
+ * words beyond the vocabulary's (padding of the model's output) stay 0: such ids are never allowed.
+ */
 ech_status ech_constraint_state_mask(ech_constraint_state *const s, uint32_t *const words,
                                      const size_t n_words, ech_error *const err)
 {
@@ -595,6 +636,10 @@ ech_status ech_constraint_state_mask(ech_constraint_state *const s, uint32_t *co
     return rc;
 }
 
+/*
+ * -1 is always a right answer, just a slower one; so a mask that can't be computed is no error
+ * here, the next call for the mask will say so.
+ */
 int32_t ech_constraint_state_forced(ech_constraint_state *const s)
 {
     ech_constraint *const c = s->constraint;

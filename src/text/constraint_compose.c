@@ -9,6 +9,11 @@
  * Free text that ends in a marker is an Aho-Corasick automaton over the marker's two spellings: its
  * control tokens, and its plain bytes. So a marker is found however tokens cut it, and a token that
  * holds the marker's end and more is checked against what follows.
+ *
+ * Invariant: the roles on rules are what constraint.c reads phases from, so every byte of reasoning
+ * and of calls is inside a rule with its role. Markers count in both spellings, and wherever one
+ * ends what follows must already be right. Runs on the compiling thread; sizes of all texts are
+ * bounded first.
  */
 #include "src/text/constraint_compose.h"
 
@@ -36,7 +41,11 @@ static uint32_t *child(matcher *const m, const uint32_t state, const char byte)
     return &m->next[(size_t)state * 256 + (uint8_t)byte];
 }
 
-/* The tree of the patterns; 0 stands for a missing child, since no edge leads to the root. */
+/*
+ * The tree of the patterns; 0 stands for a missing child, since no edge leads to the root.
+ * depth_first[s] is the depth of state s. The complete state has no number yet: UINT32_MAX is its
+ * edge.
+ */
 static void grow_tree(matcher *const m, uint32_t *const depth_first)
 {
     m->n_states = 1;
@@ -56,7 +65,11 @@ static void grow_tree(matcher *const m, uint32_t *const depth_first)
     }
 }
 
-/* Completes the tree: a missing child of a state is that of the longest suffix that is a state. */
+/*
+ * Completes the tree: a missing child of a state is that of the longest suffix that is a state.
+ * Level by level, since a state's suffix is less deep than itself. A suffix that completes a
+ * pattern completes it for the longer state too, hence the test of other.
+ */
 static void link_tree(matcher *const m, const uint32_t *const depth, uint32_t *const suffix)
 {
     uint32_t deepest = 0;
@@ -77,6 +90,7 @@ static void link_tree(matcher *const m, const uint32_t *const depth, uint32_t *c
     }
 }
 
+/* At most one state per byte of the patterns, 1 KiB each: MAX_MARKER bounds it. */
 static ech_status build_matcher(matcher *const m)
 {
     size_t most = 1;
@@ -94,7 +108,10 @@ static ech_status build_matcher(matcher *const m)
     return ECH_OK;
 }
 
-/* The edges of one state, bytes with one target joined. */
+/*
+ * The edges of one state, bytes with one target joined. 256 transitions become a few edges: one per
+ * target.
+ */
 static bool add_edges(ech_cx_graph *const g, const matcher *const m, const uint32_t s,
                       const bool with_end, ech_cx_auto *const a, uint32_t *const cap)
 {
@@ -186,6 +203,7 @@ static ech_status free_text(const composer *const c, const ech_str marker, ech_c
     return rc == ECH_OK ? rc : no_memory(c);
 }
 
+/* A rule of its own per part, so that its frame is on the stack while the part is being written. */
 static ech_cx role_rule(ech_cx_graph *const g, const ech_cx body, const ech_cx_role role)
 {
     const uint32_t rule = ech_cx_rule_new(g, NULL, false);
@@ -293,7 +311,10 @@ static ech_status call_schema(const composer *const c, const size_t i, ech_cx *c
     return rc == ECH_OK ? rc : ech_error_prefix(c->err, rc, "the schema of call %zu", i);
 }
 
-/* One call, without its first skip bytes, which came before. */
+/*
+ * One call, without its first skip bytes, which came before. skip is the trigger's length after
+ * free text, which has already read it.
+ */
 static ech_status call_expr(const composer *const c, const size_t i, const size_t skip,
                             ech_cx *const ret)
 {
@@ -314,6 +335,7 @@ static ech_status call_expr(const composer *const c, const size_t i, const size_
     return ECH_OK;
 }
 
+/* The alternatives may begin alike: the machine follows all of them until they differ. */
 static ech_status any_call(const composer *const c, const size_t skip, ech_cx *const ret)
 {
     const size_t n = c->spec->n_calls;
@@ -346,7 +368,10 @@ static ech_status calls_expr(const composer *const c, ech_cx *const ret)
     return ECH_OK;
 }
 
-/* (text up to the trigger, the rest of a call)* text */
+/*
+ * (text up to the trigger, the rest of a call)* text. The trigger in free text always begins a
+ * call: text without calls is text without the trigger.
+ */
 static ech_status text_and_calls(const composer *const c, ech_cx *const ret)
 {
     const ech_str trigger = str(c->spec->call_trigger, c->spec->call_trigger_len);
@@ -361,7 +386,10 @@ static ech_status text_and_calls(const composer *const c, ech_cx *const ret)
     return ECH_OK;
 }
 
-/* Content and calls, whichever are asked for. */
+/*
+ * Content and calls, whichever are asked for. With constrained content the answer is either content
+ * or calls; with free text both may mix.
+ */
 static ech_status answer_expr(const composer *const c, ech_cx *const ret)
 {
     ech_cx calls = ECH_CX_FAIL, content = ECH_CX_FAIL;
@@ -388,7 +416,10 @@ static bool is_free_text(const composer *const c)
     return c->spec->content_kind == ECH_CONSTRAINT_TEXT && c->spec->call_mode != ECH_CALLS_REQUIRED;
 }
 
-/* The rules that end reasoning by force. */
+/*
+ * The rules that end reasoning by force. Without a control token the marker may be half written
+ * when the budget ends, so each rest of it has a rule.
+ */
 static ech_status add_closers(const composer *const c, const ech_cx after, ech_composed *const out)
 {
     const ech_str end = str(c->spec->reasoning_end, c->spec->reasoning_end_len);

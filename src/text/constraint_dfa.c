@@ -3,6 +3,14 @@
  * Automata over code points: construction by products, minimisation by partition refinement, and
  * translation to an expression. All products are built forward from the start state, so only
  * states that are reachable exist; states that lead nowhere are dropped by ech_cx_auto_new.
+ *
+ * Invariant: in a finished automaton seg_first is sorted and begins with 0, every code point has
+ * exactly one class, and state 0 is the start. While a product is built its numbering is the order
+ * of discovery, so the loop over states is at once the breadth-first queue.
+ *
+ * Left out: parsing of what the automata come from (constraint_regex.c, constraint_schema_*.c), and
+ * UTF-8, which ech_cx_chars writes out for each edge. Runs while a constraint is compiled, on the
+ * thread that compiles; nothing here is shared.
  */
 #include "src/text/constraint_dfa.h"
 
@@ -30,6 +38,9 @@ void ech_dfa_free(ech_dfa **const dfa)
     *dfa = NULL;
 }
 
+/*
+ * The last segment that begins at or before cp, by bisection. It exists because seg_first[0] is 0.
+ */
 uint32_t ech_dfa_class_of(const ech_dfa *const dfa, const uint32_t cp)
 {
     uint32_t lo = 0, hi = dfa->n_segs;
@@ -43,6 +54,11 @@ uint32_t ech_dfa_class_of(const ech_dfa *const dfa, const uint32_t cp)
     return dfa->seg_class[lo];
 }
 
+/*
+ * cap is the capacity of both arrays, doubled together. A new row is all 0xFF, which is
+ * ECH_DFA_DEAD in each cell, so a maker only writes the edges that exist. Either realloc may
+ * succeed alone: its result is kept at once and the automaton stays free-able.
+ */
 uint32_t ech_dfa_add_state(ech_dfa *const dfa, uint32_t *const cap, const bool accepting,
                            ech_status *const ret_rc)
 {
@@ -102,6 +118,11 @@ static ech_status find_cuts(ech_dfa *const dfa, const ech_cset *const sets, cons
     return ECH_OK;
 }
 
+/*
+ * One segment and its class in each of two partitions. Sorting by (a, b) makes equal pairs
+ * neighbours; seg last makes the order total, so class numbers don't depend on the sort's
+ * stability.
+ */
 typedef struct class_pair {
     uint32_t a, b, seg;
 } class_pair;
@@ -126,6 +147,11 @@ static uint32_t number_pairs(class_pair *const pairs, const uint32_t n, uint32_t
     return n == 0 ? 0 : id + 1;
 }
 
+/*
+ * Starts with one class for everything and splits it by each set in turn: two segments stay
+ * together exactly if they are in the same sets. Segments are never cut inside a set, so its
+ * membership can be asked at the segment's first code point. n_sets sorts of n_segs each.
+ */
 ech_status ech_dfa_partition(ech_dfa *const dfa, const ech_cset *const sets, const size_t n_sets,
                              ech_error *const err)
 {
@@ -150,7 +176,9 @@ ech_status ech_dfa_partition(ech_dfa *const dfa, const ech_cset *const sets, con
 
 /*
  * The common refinement of two partitions, in a zeroed dfa; class c of it is class a_of[c] of a and
- * b_of[c] of b. The two arrays are the caller's to free, on failure too.
+ * b_of[c] of b. The two arrays are the caller's to free, on failure too. A merge of two sorted
+ * lists of cuts. Both begin with 0, so i and j are at least 1 after the first step and [i - 1] is
+ * the segment that holds the cut.
  */
 static ech_status refine(const ech_dfa *const a, const ech_dfa *const b, ech_dfa *const out,
                          uint32_t **const a_of, uint32_t **const b_of)
@@ -205,6 +233,10 @@ static uint64_t hash_pair(const void *const owner, const uint32_t idx)
     return ech_hash_step(ech_hash_step(1, p->pairs[idx][0]), p->pairs[idx][1]);
 }
 
+/*
+ * Room is reserved before the probe, because growing the index moves its slots. p->rc, once set,
+ * makes every later call a no-op: callers check it in their loops only.
+ */
 static uint32_t product_state(product *const p, const uint32_t a, const uint32_t b,
                               const bool accepting)
 {
@@ -247,6 +279,11 @@ static bool accepts_pair(const ech_dfa *const a, const ech_dfa *const b, const b
     return a->accepting[s] && (t != ECH_DFA_DEAD && b->accepting[t]) != minus;
 }
 
+/*
+ * The product construction. For a difference a walk must go on where b has died: b's side is then
+ * ECH_DFA_DEAD itself, a state of its own in the pairs, from which everything of a is accepted. a's
+ * side never dies in a pair: what a can't read is in neither result.
+ */
 ech_status ech_dfa_combine(const ech_dfa *const a, const ech_dfa *const b, const bool minus,
                            ech_dfa **const ret_dfa, ech_error *const err)
 {
@@ -289,6 +326,11 @@ static uint32_t next_count(const uint32_t count, const uint32_t min, const uint3
     return max == ECH_CX_INF && count >= min ? min : count + 1;
 }
 
+/*
+ * A product of a with a counter of code points, the counter being the second half of each pair.
+ * States multiply by max, which is why a large maxLength beside a pattern runs into
+ * ECH_DFA_MAX_STATES.
+ */
 ech_status ech_dfa_length(const ech_dfa *const a, const uint32_t min, const uint32_t max,
                           ech_dfa **const ret_dfa, ech_error *const err)
 {
@@ -325,7 +367,11 @@ ech_status ech_dfa_any(ech_dfa **const ret_dfa, ech_error *const err)
     return ECH_OK;
 }
 
-/* Walks one word into the tree, adding what is missing. */
+/*
+ * Walks one word into the tree, adding what is missing. Words share prefixes, so the tree has no
+ * more states than the words have code points. Each code point is a class of its own here
+ * (sets_of_words), so an edge never takes a character that was not written.
+ */
 static ech_status add_word(ech_dfa *const dfa, uint32_t *const cap, const ech_str word)
 {
     uint32_t s = 0, cp = 0;
@@ -346,7 +392,10 @@ static ech_status add_word(ech_dfa *const dfa, uint32_t *const cap, const ech_st
     return ECH_OK;
 }
 
-/* One set per code point that occurs in the words. */
+/*
+ * One set per code point that occurs in the words. *ret_sets is the caller's to free, on failure
+ * too.
+ */
 static ech_status sets_of_words(const ech_str *const words, const size_t n_words,
                                 ech_cset **const ret_sets, size_t *const ret_n)
 {
@@ -409,6 +458,10 @@ bool ech_dfa_is_empty(const ech_dfa *const a)
     return true;
 }
 
+/*
+ * For testing single texts (values of an enum, names of members). Ill-formed UTF-8 is no text, so
+ * it isn't accepted.
+ */
 bool ech_dfa_accepts(const ech_dfa *const a, const ech_str utf8)
 {
     uint32_t s = 0, cp = 0;
@@ -460,6 +513,7 @@ static uint32_t refine_blocks(const ech_dfa *const a, const uint32_t *const bloc
     return n;
 }
 
+/* Every state of a block writes the same row, so whichever comes last may stay. */
 static ech_dfa *quotient(const ech_dfa *const a, const uint32_t *const block, const uint32_t n)
 {
     ech_dfa *out = calloc(1, sizeof *out);
@@ -482,6 +536,11 @@ static ech_dfa *quotient(const ech_dfa *const a, const uint32_t *const block, co
     return out;
 }
 
+/*
+ * Moore's algorithm with a hash for the signatures. Blocks are numbered by their first state, and
+ * the start is state 0, so it is state 0 of the result too. cap is at least twice n_states, so a
+ * probe always finds an empty slot.
+ */
 ech_status ech_dfa_minimize(const ech_dfa *const a, ech_dfa **const ret_dfa, ech_error *const err)
 {
     uint32_t cap = 16;
@@ -559,7 +618,10 @@ static ech_cx spell_classes(const speller *const sp, const uint32_t *const class
     return out;
 }
 
-/* The expression of lists[first .. n_lists); the slice is kept if it is new. */
+/*
+ * The expression of lists[first .. n_lists); the slice is kept if it is new. A linear search: the
+ * sets are few, and the slice just written is taken back when it was known.
+ */
 static ech_cx spell_last(speller *const sp, const uint32_t first)
 {
     const uint32_t n = sp->n_lists - first;
@@ -577,7 +639,10 @@ static ech_cx spell_last(speller *const sp, const uint32_t first)
     return expr;
 }
 
-/* The classes with the same successor of state s become one edge. */
+/*
+ * The classes with the same successor of state s become one edge. An edge per successor and not per
+ * class keeps programs small: inside a string nearly all classes lead to the same state.
+ */
 static bool add_edges(speller *const sp, const uint32_t s, ech_cx_auto *const m,
                       uint32_t *const cap)
 {
@@ -601,6 +666,10 @@ static bool add_edges(speller *const sp, const uint32_t s, ech_cx_auto *const m,
     return true;
 }
 
+/*
+ * Edges come out sorted by their from, which is what the emitter of programs relies on. The graph
+ * takes over m's arrays, in the error case too.
+ */
 ech_cx ech_dfa_expr(ech_cx_graph *const g, const ech_dfa *const a, const ech_spelling how)
 {
     ech_cx_auto m = { .n_states = a->n_states, .accepting = malloc(a->n_states) };

@@ -3,6 +3,11 @@
  * The parser of GBNF grammars: one pass, rules by name through a hash table, so a rule may be used
  * before it is written. Recursive descent over groups, whose depth is bounded; everything else is
  * flat. Works on UTF-8 and reports line, column and offset.
+ *
+ * The language is llama.cpp's GBNF, without its references to tokens. Errors are sticky: the first
+ * one counts, later calls return ECH_CX_FAIL. A grammar comes from a client: depth, counts, names
+ * and the graph's size are bounded. Left recursion is found later, by ech_cx_analyse. Runs on the
+ * compiling thread.
  */
 #include "src/text/constraint_gbnf.h"
 
@@ -82,7 +87,10 @@ static bool take(parser *const p, const char c)
     return true;
 }
 
-/* Skips blanks and comments, and line ends if they don't end anything here. */
+/*
+ * Skips blanks and comments, and line ends if they don't end anything here. Within parentheses a
+ * line end is a blank; outside it ends the rule.
+ */
 static void skip_space(parser *const p, const bool lines)
 {
     while (!at_end(p)) {
@@ -133,7 +141,11 @@ static uint64_t hash_rule(const void *const owner, const uint32_t idx)
     return hash_name(((const parser *)owner)->g->rules[idx].name);
 }
 
-/* The rule of a name, made if there is none; at is where it is used. */
+/*
+ * The rule of a name, made if there is none; at is where it is used. mark remembers where the name
+ * stood first, for the message when the rule is never written. Every rule counts towards the depth
+ * limit.
+ */
 static uint32_t find_rule(parser *const p, const char *const name, const size_t at)
 {
     ech_cx_graph *const g = p->g;
@@ -167,6 +179,7 @@ static int hex_value(const char c)
     return -1;
 }
 
+/* Surrogates are refused, since no UTF-8 text has them. */
 static uint32_t parse_hex(parser *const p, const int n)
 {
     uint32_t v = 0;
@@ -185,6 +198,7 @@ static uint32_t parse_hex(parser *const p, const int n)
     return v;
 }
 
+/* On failure the place stays at the character in question. */
 static uint32_t parse_escape(parser *const p)
 {
     const char c = peek(p);
@@ -226,7 +240,7 @@ static uint32_t parse_char(parser *const p)
     return cp;
 }
 
-/* After the opening quote. */
+/* After the opening quote. A literal is bytes from here on. Line ends must be written as \n. */
 static ech_cx parse_literal(parser *const p)
 {
     ech_buf bytes = { 0 };
@@ -247,7 +261,10 @@ static ech_cx parse_literal(parser *const p)
     return out;
 }
 
-/* After the opening bracket. */
+/*
+ * After the opening bracket. A hyphen at the end stands for itself. Shared: a class may be
+ * thousands of nodes as UTF-8.
+ */
 static ech_cx parse_class(parser *const p)
 {
     ech_cset set = { 0 };
@@ -401,7 +418,10 @@ static ech_cx parse_sequence(parser *const p, const bool nested)
     return out;
 }
 
-/* Whether the next line goes on with another alternative; takes the line ends if so. */
+/*
+ * Whether the next line goes on with another alternative; takes the line ends if so. "|" at the
+ * beginning of a line goes on with the rule above it.
+ */
 static bool continues(parser *const p, const bool nested)
 {
     if (nested) return false;

@@ -4,6 +4,19 @@
  * item waits at a BYTE instruction, but for the one that says that the text may end, which is
  * (RET, empty stack); and every item can be finished within the depth limit, because an item whose
  * stack leaves too few levels for its instruction's height is dropped when it is found.
+ *
+ * The three layers of numbers: a frame is interned by (below, tag, value), so two equal stacks have
+ * one number and comparing stacks is comparing integers; a config is interned by its sorted items;
+ * a row holds, for each class of bytes, the config that follows. Frame 0 is the empty stack and
+ * config 0 the dead one; indices that may be missing (next, mask, local) are kept plus one, so that
+ * a zeroed config has none of them.
+ *
+ * Errors are sticky: a step that runs out of memory or room sets rc and returns DEAD, and
+ * everything after it does nothing until the caller has looked at rc and cleared it. DEAD with rc
+ * set says nothing about the text.
+ *
+ * Left out: which tokens the steps belong to (constraint_mask.c), locking and phases
+ * (constraint.c).
  */
 #include "src/text/constraint_machine.h"
 
@@ -45,6 +58,10 @@ void ech_machine_fini(ech_machine *const m)
     *m = (ech_machine){ 0 };
 }
 
+/*
+ * What the caches hold, for the limit; 8 is a slot of an index at its usual load. Capacity that is
+ * not used yet is not counted.
+ */
 size_t ech_machine_bytes(const ech_machine *const m)
 {
     return m->n_frames * (sizeof *m->frames + 8) + m->n_items * sizeof *m->items +
@@ -52,7 +69,10 @@ size_t ech_machine_bytes(const ech_machine *const m)
            (size_t)m->n_rows * m->program->n_classes * sizeof *m->rows;
 }
 
-/* Sets rc when there is no room for more. */
+/*
+ * Sets rc when there is no room for more. Asked before each frame, config and row, so the machine
+ * passes max_bytes by one of them at most.
+ */
 static bool has_room(ech_machine *const m)
 {
     if (m->rc == ECH_OK && ech_machine_bytes(m) > m->max_bytes) m->rc = ECH_ELIMIT;
@@ -72,6 +92,10 @@ static uint64_t hash_frame_at(const void *const owner, const uint32_t idx)
     return hash_frame(f->below, f->tag, f->value);
 }
 
+/*
+ * nest is a function of the other three fields (the stack below and the rule called), so it is not
+ * part of the key.
+ */
 static uint32_t intern_frame(ech_machine *const m, const uint32_t below, const uint32_t tag,
                              const uint32_t value, const uint32_t nest)
 {
@@ -118,6 +142,10 @@ static int compare_items(const void *const x, const void *const y)
     return (a->stack > b->stack) - (a->stack < b->stack);
 }
 
+/*
+ * Most configs have a handful of items, where an insertion sort beats the call to qsort. The order
+ * makes equal sets equal arrays; it has no other meaning, but that RET (pc 0) comes first.
+ */
 static void sort_items(ech_item *const items, const uint32_t n)
 {
     if (n > 16) {
@@ -133,6 +161,7 @@ static void sort_items(ech_item *const items, const uint32_t n)
     }
 }
 
+/* ech_item has no padding (two uint32_t), so memcmp compares exactly the fields. */
 uint32_t ech_machine_config_of_found(ech_machine *const m)
 {
     if (m->rc != ECH_OK || m->n_found == 0) return ECH_CONFIG_DEAD;
@@ -165,6 +194,10 @@ uint32_t ech_machine_config_of_found(ech_machine *const m)
 
 /* ---- following empty steps ---- */
 
+/*
+ * seen is not cleared: an entry counts only if its round is this step's, so beginning costs nothing
+ * however large the table has grown.
+ */
 static void begin_step(ech_machine *const m)
 {
     m->n_work = m->n_found = m->n_seen = m->n_fresh = 0;
@@ -199,7 +232,12 @@ static bool grow_seen(ech_machine *const m)
     return true;
 }
 
-/* Puts (pc, stack) on the list of what is to be followed, unless it was there in this step. */
+/*
+ * Puts (pc, stack) on the list of what is to be followed, unless it was there in this step. Each
+ * pair is followed once a step, which is what ends loops of empty steps (left to themselves, a rule
+ * that may match nothing inside a star would run for ever). The limit on n_seen bounds the time of
+ * one step for ambiguous grammars.
+ */
 static void push(ech_machine *const m, const uint32_t pc, const uint32_t stack)
 {
     if (m->rc != ECH_OK || pc == ECH_PC_DEAD) return;
@@ -220,6 +258,10 @@ static void push(ech_machine *const m, const uint32_t pc, const uint32_t stack)
     m->work[m->n_work++] = (ech_item){ pc, stack };
 }
 
+/*
+ * Here dead ends of the depth limit are cut: height[pc] levels are still needed to finish from pc,
+ * and an item that lacks them would lead the text into a place where every token is refused.
+ */
 static void add_item(ech_machine *const m, const uint32_t pc, const uint32_t stack)
 {
     const ech_program *const p = m->program;
@@ -232,7 +274,12 @@ static void add_item(ech_machine *const m, const uint32_t pc, const uint32_t sta
         m->found[m->n_found++] = (ech_item){ pc, stack };
 }
 
-/* At the head of a loop that has done count rounds, with below the stack outside of it. */
+/*
+ * At the head of a loop that has done count rounds, with below the stack outside of it. The count
+ * lives in the frame, so x{2,1000} costs a frame per round reached rather than a thousand copies of
+ * x. Without a maximum, counts past min are one count, or an endless list would need endless
+ * frames.
+ */
 static void at_loop_head(ech_machine *const m, const uint32_t loop, uint32_t count,
                          const uint32_t below)
 {
@@ -267,6 +314,10 @@ static void at_loop_end(ech_machine *const m, const uint32_t stack)
     at_loop_head(m, loop, f.value + 1, f.below);
 }
 
+/*
+ * A call whose next instruction is RET pushes nothing: tail calls keep right-recursive rules (lists
+ * written as rules) at a constant depth.
+ */
 static void call(ech_machine *const m, const ech_instr *const i, const uint32_t stack)
 {
     const ech_program *const p = m->program;
@@ -280,7 +331,10 @@ static void call(ech_machine *const m, const ech_instr *const i, const uint32_t 
     push(m, p->rule_entry[i->a], f);
 }
 
-/* Follows everything on the list to the items it leads to. */
+/*
+ * Follows everything on the list to the items it leads to. Depth first, with work as its stack; the
+ * order doesn't matter, since the items are sorted afterwards.
+ */
 static void follow(ech_machine *const m)
 {
     const ech_program *const p = m->program;
@@ -330,7 +384,11 @@ uint32_t ech_machine_start(ech_machine *const m)
     return ech_machine_config_at(m, m->program->start);
 }
 
-/* The row of successors of a config, made if there is none; NULL and rc without memory. */
+/*
+ * The row of successors of a config, made if there is none; NULL and rc without memory. Rows are
+ * made only for configs that are stepped from more than in passing, since each is n_classes words.
+ * The pointer is valid until the next row is made.
+ */
 static uint32_t *row_of(ech_machine *const m, const uint32_t config)
 {
     const uint32_t n = m->program->n_classes;
@@ -346,6 +404,7 @@ static uint32_t *row_of(ech_machine *const m, const uint32_t config)
     return m->rows + (size_t)(m->configs[config].next - 1) * n;
 }
 
+/* The row is made after the step, so that a step that failed leaves no entry behind. */
 uint32_t ech_machine_step_slow(ech_machine *const m, const uint32_t config,
                                const uint32_t byte_class, const bool once)
 {
@@ -368,6 +427,7 @@ uint32_t ech_machine_step_slow(ech_machine *const m, const uint32_t config,
     return to;
 }
 
+/* (RET, empty stack) is the only item with pc ECH_PC_RET, which is 0. */
 bool ech_machine_accepts(const ech_machine *const m, const uint32_t config)
 {
     /* The item sorts first. */
@@ -384,7 +444,7 @@ bool ech_machine_can_continue(const ech_machine *const m, const uint32_t config)
 
 /*
  * A count from which no token reaches min or max is as good as another. A round reads at least one
- * byte, so a token adds at most as many as it has.
+ * byte, so a token adds at most as many as it has. far is the reach of the mask in bytes.
  */
 static uint32_t rough_count(const ech_loop *const l, const uint32_t count, const uint32_t far)
 {
@@ -400,7 +460,11 @@ static uint32_t rough_pc(const ech_machine *const m, const uint32_t pc, const in
     return rough == NULL ? pc : rough[pc];
 }
 
-/* The stand-in of one frame, on that of the stack below it. */
+/*
+ * The stand-in of one frame, on that of the stack below it. The return address may stand in for
+ * another one too: what waits inside a rule called from an automaton's edge differs only in the
+ * state it will come back to.
+ */
 static uint32_t rough_frame(ech_machine *const m, const uint32_t frame, const int reach)
 {
     const ech_frame f = m->frames[frame];
@@ -414,7 +478,10 @@ static uint32_t rough_frame(ech_machine *const m, const uint32_t frame, const in
     return intern_frame(m, below, tag, value, f.nest);
 }
 
-/* Works down the stack to a frame whose stand-in is known, then up again. */
+/*
+ * Works down the stack to a frame whose stand-in is known, then up again. A loop and no recursion:
+ * stacks are as deep as the text nests.
+ */
 static uint32_t rough_stack(ech_machine *const m, const uint32_t stack, const int reach)
 {
     while (stack != 0 && m->frames[stack].rough[reach] == 0) {
@@ -430,6 +497,7 @@ static uint32_t rough_stack(ech_machine *const m, const uint32_t stack, const in
     return stack == 0 ? 0 : m->frames[stack].rough[reach];
 }
 
+/* A stand-in stands for itself, which is noted at once, so asking twice costs nothing. */
 uint32_t ech_machine_rough(ech_machine *const m, const uint32_t config, const int reach)
 {
     const ech_config c = m->configs[config];
@@ -464,7 +532,11 @@ uint32_t ech_machine_rough(ech_machine *const m, const uint32_t config, const in
 #define RELATIVE_ITEMS 64u
 #define RELATIVE_DEPTH 16u
 
-/* The place of the first frame of a stack that is in chain[0 .. n), n when there is none near. */
+/*
+ * The place of the first frame of a stack that is in chain[0 .. n), n when there is none near. Both
+ * bounds, RELATIVE_DEPTH and RELATIVE_ITEMS, keep this search cheap: a config that is not caught by
+ * them goes the general way, which is right as well.
+ */
 static uint32_t meets(const ech_machine *const m, uint32_t stack, const uint32_t *const chain,
                       const uint32_t n)
 {
@@ -477,7 +549,11 @@ static uint32_t meets(const ech_machine *const m, uint32_t stack, const uint32_t
     return n;
 }
 
-/* The topmost return address in the stacks of all items; 0 when there is none near the top. */
+/*
+ * The topmost return address in the stacks of all items; 0 when there is none near the top. A loop
+ * frame is no return address: one goes on downwards to the next that is. Everything above the frame
+ * found is then private to the items, and everything below is shared by all.
+ */
 static uint32_t common_frame(const ech_machine *const m, const ech_config c)
 {
     uint32_t chain[RELATIVE_DEPTH], n = 0, place = 0;
@@ -495,7 +571,11 @@ static uint32_t common_frame(const ech_machine *const m, const ech_config c)
     return place < n ? chain[place] : 0;
 }
 
-/* The part of a stack above base, put on other instead. */
+/*
+ * The part of a stack above base, put on other instead. above[] is enough: meets() found a frame of
+ * the first item's chain at most RELATIVE_DEPTH frames down, and the way from there to base is a
+ * part of that chain, which is no longer.
+ */
 static uint32_t transplant(ech_machine *const m, const uint32_t stack, const uint32_t base,
                            const uint32_t other)
 {
@@ -547,12 +627,17 @@ bool ech_machine_exits(const ech_machine *const m, const uint32_t config, bool *
 
 /* ---- collection ---- */
 
+/* Two machines over one program: what is still held moves from the full one to a fresh one. */
 typedef struct collector {
     ech_machine *from, *to;
     ech_status rc;
 } collector;
 
-/* Copies a stack from one machine to the other, bottom first. */
+/*
+ * Copies a stack from one machine to the other, bottom first. Bottom first, since a frame's key
+ * contains the frame below. Stacks share their lower frames in the new machine as they did in the
+ * old.
+ */
 static uint32_t move_stack(collector *const c, const uint32_t stack)
 {
     const ech_machine *const m = c->from;
@@ -576,6 +661,11 @@ static uint32_t move_stack(collector *const c, const uint32_t stack)
     return below;
 }
 
+/*
+ * Items keep their pc and get new stack numbers, so they are sorted anew there. Called twice for
+ * each place: the first time with a copy (try_config), so that running out of memory in the middle
+ * leaves every holder with a number that is still good.
+ */
 static void move_config(void *const keeper, uint32_t *const config)
 {
     collector *const c = keeper;
@@ -599,6 +689,7 @@ static void try_config(void *const keeper, uint32_t *const config)
     move_config(keeper, &copy);
 }
 
+/* On failure m is untouched. Masks refer to config numbers: the caller clears them afterwards. */
 ech_status ech_machine_collect(ech_machine *const m,
                                void (*const visit)(void *user, ech_machine_keep *keep,
                                                    void *keeper),

@@ -4,11 +4,23 @@
  * each. Inside strings that would be the whole vocabulary, so slices come first: slice_level finds
  * out how many ordinary characters the automaton takes here, whatever they are. When the answer is
  * exact (k of them always go, k + 1 never do), the slice of that level needs no walk.
+ *
+ * Invariants: a mask holds exactly the ids of which every byte can be read from its config, the eos
+ * ids left out; and it is the same for a config and its stand-in (ech_machine_rough), which is
+ * where it is kept. Masks of ordinary tokens and of very long ones are separate, because the
+ * stand-in for few bytes ahead joins many more configs than the one for the longest token.
+ *
+ * The memory is counted in s->bytes and never freed one by one: the constraint clears everything
+ * when its cache is full. Left out: locking (the constraint's lock is held), eos, and phases.
  */
 #include "src/text/constraint_mask.h"
 
 #include "src/base/error.h"
 
+/*
+ * path has a place for each byte of the longest token and one before the first; ids has room for
+ * all ids, so that the walk writes without a check.
+ */
 ech_status ech_masks_init(ech_masks *const s, const ech_mask_vocab *const vocab,
                           ech_machine *const machine)
 {
@@ -72,6 +84,10 @@ typedef struct targets {
     bool died, overflow;
 } targets;
 
+/*
+ * Linear search: there are at most MAX_TARGETS, and beyond that the question is given up as
+ * overflow.
+ */
 static void add_target(targets *const t, const uint32_t config)
 {
     if (config == ECH_CONFIG_DEAD) {
@@ -87,7 +103,11 @@ static void add_target(targets *const t, const uint32_t config)
         t->configs[t->n++] = config;
 }
 
-/* Steps every config of from by every byte of [first, last], classes once. */
+/*
+ * Steps every config of from by every byte of [first, last], classes once. A class is stepped once
+ * however many of its bytes lie in the range. All bytes of a class behave alike, so a class that
+ * reaches beyond the range answers for the range too.
+ */
 static void step_range(ech_machine *const m, const targets *const from, const unsigned first,
                        const unsigned last, targets *const to)
 {
@@ -111,6 +131,11 @@ static const struct {
     { 0xF1, 0xF3, 0x80, 0xBF, 2 }, { 0xF4, 0xF4, 0x80, 0x8F, 2 },
 };
 
+/*
+ * Reads one code point of the kind, byte by byte over all well-formed UTF-8 sequences (Unicode's
+ * table 3-7: no overlong forms, no surrogates), and collects where that leads. died says that some
+ * of them are refused, which makes the kind useless as a slice here.
+ */
 static void step_plain(ech_machine *const m, const targets *const from, targets *const to)
 {
     step_range(m, from, 0x20, '"' - 1, to);
@@ -141,6 +166,11 @@ static void step_space(ech_machine *const m, const targets *const from, targets 
     }
 }
 
+/*
+ * What all characters of the kind do from config, targets replaced by their stand-ins: those that
+ * no token can tell apart count as one. A target that exits leaves what is known of the stack, so
+ * it counts as refused: the slice must hold without knowing what is below.
+ */
 static outcome step_kind(ech_machine *const m, const ech_slice_kind kind, const uint32_t config,
                          targets *const to)
 {
@@ -166,7 +196,10 @@ static outcome step_kind(ech_machine *const m, const ech_slice_kind kind, const 
     return n == 1 ? OUT_SINGLE : OUT_MANY;
 }
 
-/* Whether characters of the kind are taken for ever from any of the configs in t. */
+/*
+ * Whether characters of the kind are taken for ever from any of the configs in t. A closure over at
+ * most MAX_TARGETS configs; t grows while it is walked.
+ */
 static bool takes_all(ech_machine *const m, const ech_slice_kind kind, targets *const t)
 {
     for (uint32_t i = 0; i < t->n; i++) {
@@ -181,8 +214,10 @@ static bool takes_all(ech_machine *const m, const ech_slice_kind kind, targets *
 }
 
 /*
- * How many characters of the kind are taken from config, exactly: that many always, one more
- * never; ECH_SLICE_LEVELS for at least as many; 0 when there is no such number.
+ * How many characters of the kind are taken from config, exactly: that many always, one more never;
+ * ECH_SLICE_LEVELS for at least as many; 0 when there is no such number. Bounded by
+ * ECH_SLICE_LEVELS steps. A config that steps to itself takes any number. 0 is always safe: it only
+ * means that the whole trie is walked.
  */
 static uint32_t slice_level(ech_machine *const m, const ech_slice_kind kind, uint32_t config)
 {
@@ -202,7 +237,10 @@ static uint32_t slice_level(ech_machine *const m, const ech_slice_kind kind, uin
 
 /*
  * Collects the ids that nodes [from, to) of the trie spell, in s->ids from n on; returns how many
- * there are then. path[] holds the config before the first node's byte.
+ * there are then. path[] holds the config before the first node's byte. Nodes are in depth-first
+ * order, so path[depth - 1] is always the config of the parent, and a subtree that dies is skipped
+ * by i = node.end. This is the inner loop of a mask: one table look-up a node once the machine's
+ * rows are there.
  */
 static uint32_t walk(ech_masks *const s, const ech_trie *const trie, const uint32_t from,
                      const uint32_t to, uint32_t n)
@@ -226,7 +264,12 @@ static uint32_t walk(ech_masks *const s, const ech_trie *const trie, const uint3
     return n;
 }
 
-/* The same for a whole trie and a relative config: lists the nodes at which it exits. */
+/*
+ * The same for a whole trie and a relative config: lists the nodes at which it exits. A node whose
+ * only reading exits is left there: everything below it depends on the caller's stack and is walked
+ * later from s->exits. Where one reading exits and another stays, the two would have to be walked
+ * at once, which a list of exits can't express: is_mixed.
+ */
 static uint32_t walk_relative(ech_masks *const s, ech_local_mask *const local,
                               const uint32_t config)
 {
@@ -260,7 +303,11 @@ static uint32_t walk_relative(ech_masks *const s, ech_local_mask *const local,
     return n;
 }
 
-/* Keeps the n ids of s->ids in the mask, as a list or as bits, whichever is smaller. */
+/*
+ * Keeps the n ids of s->ids in the mask, as a list or as bits, whichever is smaller. An id costs 32
+ * bits and the bit set n_words words, so the list is smaller up to n_words ids. Counted in
+ * s->bytes, which the constraint holds against cache_bytes.
+ */
 static bool keep_ids(ech_masks *const s, ech_mask *const mask, const uint32_t n)
 {
     const uint32_t n_words = s->vocab->n_words;
@@ -281,7 +328,12 @@ static bool keep_ids(ech_masks *const s, ech_mask *const mask, const uint32_t n)
     return true;
 }
 
-/* Puts the slice of a config into the mask; returns the trie of the tokens that are left. */
+/*
+ * Puts the slice of a config into the mask; returns the trie of the tokens that are left. A config
+ * that exits gets none: how many characters it takes depends on the caller. mask->slice is borrowed
+ * from the vocabulary; the tokens of the kind that are longer than the level are in no way
+ * accepted, and those of other kinds are in rest.
+ */
 static const ech_trie *take_slice(ech_masks *const s, const uint32_t config, ech_mask *const mask)
 {
     bool only = false;
@@ -327,7 +379,9 @@ static uint32_t local_of(ech_masks *const s, const uint32_t config)
 
 /*
  * The mask of a config by its local mask and the walks from the latter's exits; false when that is
- * no way, or when rc is set.
+ * no way, or when rc is set. This is what makes many masks cheap: all places where a string is
+ * being written share one local mask, and only tokens that run past the string's end are walked for
+ * each of them.
  */
 static bool compute_by_local(ech_masks *const s, const uint32_t config, ech_mask *const mask)
 {
@@ -352,6 +406,7 @@ static bool compute_by_local(ech_masks *const s, const uint32_t config, ech_mask
     return m->rc == ECH_OK;
 }
 
+/* The general way: the config's whole stack, and a slice where the config allows one. */
 static ech_status compute(ech_masks *const s, const uint32_t config, ech_mask *const mask)
 {
     ech_machine *const m = s->machine;
@@ -364,6 +419,9 @@ static ech_status compute(ech_masks *const s, const uint32_t config, ech_mask *c
     return keep_ids(s, mask, n) ? ECH_OK : ECH_ENOMEM;
 }
 
+/*
+ * Long tokens are few (some hundred), so neither slices nor local masks are worth their bytes here.
+ */
 static ech_status compute_long(ech_masks *const s, const uint32_t config, ech_mask *const mask)
 {
     s->path[0] = config;
@@ -372,7 +430,11 @@ static ech_status compute_long(ech_masks *const s, const uint32_t config, ech_ma
     return keep_ids(s, mask, n) ? ECH_OK : ECH_ENOMEM;
 }
 
-/* The index plus one of the mask of a config within a reach; 0 and rc when it can't be made. */
+/*
+ * The index plus one of the mask of a config within a reach; 0 and rc when it can't be made. The
+ * mask is kept at the stand-in, so configs that differ only in what no token can reach share it.
+ * list may move when it grows: indices are kept, pointers are made last.
+ */
 static uint32_t mask_of(ech_masks *const s, const uint32_t config, const int reach)
 {
     ech_machine *const m = s->machine;
@@ -395,6 +457,10 @@ static uint32_t mask_of(ech_masks *const s, const uint32_t config, const int rea
     return s->n;
 }
 
+/*
+ * near is counted from 1, so the pointer is taken after both calls: mask_of for the long tokens may
+ * move the list.
+ */
 bool ech_masks_get(ech_masks *const s, const uint32_t config,
                    const ech_mask *ret_masks[ECH_CX_REACHES])
 {
@@ -421,6 +487,10 @@ static void add_own(const ech_mask *const mask, const uint32_t n_words, uint32_t
         words[i] |= mask->bits[i];
 }
 
+/*
+ * The order matters for speed only: the slice is a plain copy of n_words words, which is most of
+ * the mask inside strings; the rest sets single bits in it. The eos bits are the caller's.
+ */
 void ech_masks_write(const ech_masks *const s, const ech_mask *const masks[ECH_CX_REACHES],
                      uint32_t *const words)
 {
@@ -450,6 +520,10 @@ static int32_t first_bit(const uint32_t *const words, const uint32_t n)
     return -1;
 }
 
+/*
+ * The one id of masks whose count is 1. With a local mask it may be on either side; an own list
+ * that is empty says that it is the local one's.
+ */
 static int32_t only_id(const ech_masks *const s, const ech_mask *mask)
 {
     if (mask->n_ids == 0 && mask->local != 0) mask = &s->locals[mask->local - 1].mask;

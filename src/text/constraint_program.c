@@ -6,12 +6,20 @@
  *
  * The walk recurses as deep as expressions nest (not as long as they are); MAX_NESTING bounds it,
  * and the sources bound their own nesting far below that.
+ *
+ * Invariants of a finished program: every address is below n_instrs; BYTE's sets and class_of speak
+ * of the same classes; what can't match is left out or leads to ECH_PC_DEAD. Runs on the compiling
+ * thread; what fails sets e->rc and every later call does nothing.
+ *
+ * Left out: what is productive or nullable (constraint_facts.c), and running
+ * (constraint_machine.c).
  */
 #include "src/text/constraint_program.h"
 
 #define MAX_NESTING     6000
 #define MAX_HEIGHT_WORK UINT64_C(200000000) /* instructions looked at, about a second */
 
+/* One entry of the memo: emit(node, next) gave pc. */
 typedef struct emitted {
     ech_cx node;
     uint32_t next, pc;
@@ -45,7 +53,10 @@ static uint32_t add_instr(emitter *const e, const ech_op op, const uint32_t a, c
     return p->n_instrs++;
 }
 
-/* Makes instruction pc a SPLIT of the targets. */
+/*
+ * Makes instruction pc a SPLIT of the targets. Lists are bounded beside the instructions, since one
+ * SPLIT may have as many targets as it likes.
+ */
 static void set_split(emitter *const e, const uint32_t pc, const uint32_t *const targets,
                       const uint32_t n)
 {
@@ -77,6 +88,10 @@ static uint64_t hash_emitted(const void *const owner, const uint32_t idx)
     return ech_hash_step(ech_hash_step(3, m->node), m->next);
 }
 
+/*
+ * An expression is emitted once for each place it goes on at: the pair (node, next) is the key.
+ * Graphs share nodes freely, and without this a doubly shared chain would be written out 2^n times.
+ */
 static bool find_emitted(const emitter *const e, const ech_cx node, const uint32_t next,
                          uint32_t *const ret_pc)
 {
@@ -113,6 +128,9 @@ static void remember(emitter *const e, const ech_cx node, const uint32_t next, c
 
 static uint32_t emit(emitter *e, ech_cx node, uint32_t next);
 
+/*
+ * Branches that match no text are left out here, so the machine never has items that lead nowhere.
+ */
 static uint32_t emit_alt(emitter *const e, const ech_cx_node n, const uint32_t next)
 {
     uint32_t *const targets = malloc(n.b * sizeof *targets);
@@ -130,6 +148,7 @@ static uint32_t emit_alt(emitter *const e, const ech_cx_node n, const uint32_t n
     return pc;
 }
 
+/* The SPLIT is made first and filled last, because the body has to come back to it. */
 static uint32_t emit_star(emitter *const e, const ech_cx body, const bool at_least_one,
                           const uint32_t next)
 {
@@ -139,6 +158,12 @@ static uint32_t emit_star(emitter *const e, const ech_cx body, const bool at_lea
     return at_least_one ? targets[0] : loop;
 }
 
+/*
+ * A body that may match nothing satisfies any minimum at once, so its min is written as 0: rounds
+ * that read nothing need not be counted (see at_loop_end in the machine). ENTER is emitted last,
+ * the loop's body before it, and body is filled in afterwards, since NEXT refers to the loop by its
+ * number.
+ */
 static uint32_t emit_counted(emitter *const e, const ech_cx_node n, const uint32_t next)
 {
     ech_program *const p = e->p;
@@ -155,6 +180,7 @@ static uint32_t emit_counted(emitter *const e, const ech_cx_node n, const uint32
     return add_instr(e, ECH_OP_ENTER, loop, 0);
 }
 
+/* x*, x+ and x? need no count; only what is left gets a frame with one. */
 static uint32_t emit_repeat(emitter *const e, const ech_cx_node n, const uint32_t next)
 {
     if (!e->facts->productive[n.a]) return n.b == 0 ? next : ECH_PC_DEAD;
@@ -166,6 +192,7 @@ static uint32_t emit_repeat(emitter *const e, const ech_cx_node n, const uint32_
     return emit_counted(e, n, next);
 }
 
+/* Pairs (pc, stand-in) are collected, since n_instrs isn't known before the last emission. */
 static void add_stand_in(emitter *const e, const int reach, const uint32_t pc, const uint32_t other)
 {
     if (pc == other || e->rc != ECH_OK) return;
@@ -197,7 +224,10 @@ static void add_stand_ins(emitter *const e, const ech_cx_auto *const m, const ui
     }
 }
 
-/* Every state is a SPLIT over its edges, and over next where it accepts. */
+/*
+ * Every state is a SPLIT over its edges, and over next where it accepts. Edges are sorted by their
+ * from, so one index walks them beside the states.
+ */
 static uint32_t emit_auto(emitter *const e, const ech_cx_auto *const m, const uint32_t next)
 {
     uint32_t *const pcs = malloc(m->n_states * sizeof *pcs);
@@ -221,6 +251,7 @@ static uint32_t emit_auto(emitter *const e, const ech_cx_auto *const m, const ui
     return start;
 }
 
+/* Everything is emitted back to front: what comes after is known before what comes first. */
 static uint32_t emit_new(emitter *const e, const ech_cx node, const uint32_t next)
 {
     const ech_cx_node n = e->g->nodes[node];
@@ -250,6 +281,10 @@ static uint32_t emit_new(emitter *const e, const ech_cx node, const uint32_t nex
     }
 }
 
+/*
+ * MAX_NESTING guards the C stack against expressions nested by a client's schema; the depth counts
+ * nodes, not instructions.
+ */
 static uint32_t emit(emitter *const e, const ech_cx node, const uint32_t next)
 {
     if (node == ECH_CX_EMPTY) return next;
@@ -269,7 +304,12 @@ static uint32_t emit(emitter *const e, const ech_cx node, const uint32_t next)
 
 /* ---- byte classes ---- */
 
-/* Cuts the bytes into classes such that every set is a union of them, then renames the sets. */
+/*
+ * Cuts the bytes into classes such that every set is a union of them, then renames the sets.
+ * Partition refinement over 256 bytes, one set at a time: a class that lies partly in the set loses
+ * its members in the set to a new class. n stays at most 256, since every class has a byte. Rows of
+ * the machine have n_classes cells instead of 256.
+ */
 static void make_classes(ech_program *const p)
 {
     unsigned n = 1;
@@ -306,6 +346,10 @@ static uint16_t max_height(const uint16_t a, const uint16_t b)
     return a > b ? a : b;
 }
 
+/*
+ * One step of the fixed point: how many counted calls must be open at once to get from pc to its
+ * RET, on the cheapest way. NEVER stays where no way fits into max_depth.
+ */
 static uint16_t height_of(const ech_program *const p, const uint32_t pc)
 {
     const ech_instr *const i = &p->instrs[pc];
@@ -338,7 +382,12 @@ static uint16_t height_of(const ech_program *const p, const uint32_t pc)
     return best;
 }
 
-/* Lowers heights to their least fixed point, up and down in turn. */
+/*
+ * Lowers heights to their least fixed point, up and down in turn. Heights only fall, from NEVER on,
+ * so this ends; alternating the direction makes chains that run against the numbering settle in few
+ * rounds. MAX_HEIGHT_WORK bounds what a hostile grammar can cost. NULL when no rule counts: then
+ * nothing can be too deep and the machine skips the check.
+ */
 static ech_status find_heights(ech_program *const p)
 {
     bool counts = false;
@@ -382,6 +431,10 @@ static ech_status place_stand_ins(const emitter *const e)
     return ECH_OK;
 }
 
+/*
+ * The first three instructions have fixed addresses: ECH_PC_RET, ECH_PC_DEAD (a SPLIT of nothing)
+ * and ECH_PC_EXIT. A CALL names its rule and not an address, so rules may refer to later ones.
+ */
 static ech_status emit_rules(emitter *const e, const ech_cx root)
 {
     ech_program *const p = e->p;
@@ -429,6 +482,9 @@ ech_status ech_program_build(const ech_cx_graph *const g, const ech_cx root,
         ech_cx_facts_fini(&facts);
         return ech_fail(err, ECH_EINVAL, "compiling a constraint: no text satisfies it");
     }
+    /*
+     * Heights are 16 bits and UINT16_MAX means never: the limit stays below, to keep the two apart.
+     */
     ech_program p = { .max_depth = max_depth < 60000 ? max_depth : 60000 };
     emitter e = { .g = g, .facts = &facts, .p = &p, .max_instrs = max_instrs };
     ech_status rc = emit_rules(&e, root);
@@ -450,6 +506,7 @@ ech_status ech_program_build(const ech_cx_graph *const g, const ech_cx root,
                         "nests more than %u deep, raise max_depth",
                         max_depth);
     }
+    /* Last: BYTE and the sets are read as bytes until here, as classes from here on. */
     make_classes(&p);
     *ret_program = p;
     return ECH_OK;

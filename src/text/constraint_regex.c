@@ -4,6 +4,15 @@
  * lists of alternatives and of terms are flat. Works on UTF-8 and reports the byte and the column
  * of what it can't take. Anchors are parsed where they stand and resolved in
  * constraint_regex_build.c.
+ *
+ * The language is ECMA-262's, without what no automaton can do: look-around, back references and
+ * word boundaries are refused. Laziness is taken and means nothing, since only the set of texts
+ * counts.
+ *
+ * Engines disagree about \d, \w, \s and "."; a reading says which way to err. STRICT takes what
+ * every engine takes, WIDE what some engine does, and negation turns one into the other. Errors are
+ * sticky in p->rc; NONE travels up as the node of what failed. Untrusted input; runs on the
+ * compiling thread.
  */
 #include "src/text/constraint_regex_ast.h"
 
@@ -31,6 +40,9 @@ uint32_t ech_re_add(ech_regex *const re, const ech_re_kind kind, const uint32_t 
     return re->n_nodes++;
 }
 
+/*
+ * Nothing in a row is the empty text, no alternative is failure, and a single node needs no list.
+ */
 uint32_t ech_re_add_list(ech_regex *const re, const ech_re_kind kind, const uint32_t *const nodes,
                          const uint32_t n)
 {
@@ -42,6 +54,7 @@ uint32_t ech_re_add_list(ech_regex *const re, const ech_re_kind kind, const uint
     return ech_re_add(re, kind, re->n_kids - n, n, 0);
 }
 
+/* Takes what set holds, on failure too. */
 uint32_t ech_re_add_set(ech_regex *const re, ech_cset *const set)
 {
     if (set->oom || !ECH_VEC_GROW(re->sets, re->cap_sets, re->n_sets, 1)) {
@@ -67,6 +80,7 @@ void ech_regex_free(ech_regex **const regex)
 
 /* ---- reading ---- */
 
+/* The first error counts. */
 static uint32_t fail(parser *const p, const ech_status code, const char *const why)
 {
     if (p->rc != ECH_OK) return NONE;
@@ -200,7 +214,10 @@ static void add_part(ech_cset *const s, ech_cset *const part, const bool negated
     ech_cset_fini(part);
 }
 
-/* After \p or \P: {name} or {gc=name}. */
+/*
+ * After \p or \P: {name} or {gc=name}. Scripts and binary properties are refused: the tables here
+ * have general categories only.
+ */
 static void parse_property(parser *const p, const bool negated, ech_cset *const s)
 {
     const char *const open = p->text.ptr + p->at;
@@ -272,7 +289,10 @@ static bool is_letter(const char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* An escape that stands for one character, the backslash taken. */
+/*
+ * An escape that stands for one character, the backslash taken. \- and other punctuation stand for
+ * themselves. An unknown letter is refused: it may mean something elsewhere.
+ */
 static uint32_t parse_char_escape(parser *const p, const bool in_class)
 {
     if (at_end(p)) return fail(p, ECH_EFORMAT, "it ends in a backslash");
@@ -344,7 +364,10 @@ static uint32_t add_class(parser *const p, ech_cset *const s, const bool negated
     return check(p, ech_re_add_set(p->re, s));
 }
 
-/* After [. */
+/*
+ * After [. [^…] turns the reading round for what is inside. [] matches nothing, [^] everything, as
+ * in ECMAScript.
+ */
 static uint32_t parse_class(parser *const p)
 {
     ech_cset s = { 0 };
@@ -361,6 +384,7 @@ static uint32_t parse_class(parser *const p)
     return add_class(p, &s, negated);
 }
 
+/* All line ends of ECMAScript are left out, under either reading. */
 static uint32_t parse_dot(parser *const p)
 {
     ech_cset s = { 0 };
@@ -390,7 +414,7 @@ static void parse_group_name(parser *const p, const char end)
         p->at = (size_t)(close - p->text.ptr) + 1;
 }
 
-/* After (. */
+/* After (. All groups are alike: captures and their names mean nothing here. */
 static uint32_t parse_group(parser *const p)
 {
     if (looking_at(p, "?=") || looking_at(p, "?!") || looking_at(p, "?<=") ||
@@ -426,6 +450,7 @@ static uint32_t parse_atom(parser *const p)
     return add_char(p, next_cp(p));
 }
 
+/* Saturates one above the limit, so that the caller can say so. */
 static bool parse_count(parser *const p, uint32_t *const ret)
 {
     const size_t from = p->at;
@@ -467,6 +492,7 @@ static bool parse_quantifier(parser *const p, uint32_t *const min, uint32_t *con
     return looking_at(p, "{") && parse_braces(p, min, max);
 }
 
+/* A count is checked by itself here; how large the whole becomes is bounded where it is built. */
 static uint32_t parse_term(parser *const p)
 {
     const uint32_t atom = parse_atom(p);

@@ -7,6 +7,13 @@
  * them first (constraint_schema_merge.c); what is left has no combination and falls apart by type.
  *
  * Recursion goes through rules: every $ref target is one, compiled once.
+ *
+ * Invariants: a schema that is compiled admits only values that satisfy it (strict); what can't be
+ * promised is refused with the pointer to the keyword, never ignored. Schemas made on the way
+ * belong to s->made and live until the end, so pointers into them are good throughout.
+ *
+ * Bounds, since a schema comes from a client: ECH_SCHEMA_MAX_NESTING of open subschemas, s->work of
+ * subschemas in all, max_nodes of the graph. Runs on the thread that compiles.
  */
 #include "src/text/constraint_schema_parts.h"
 
@@ -14,6 +21,7 @@
 
 /* ---- errors and the path ---- */
 
+/* key, if given, is put at the end of the path for the message only. */
 ech_status ech_schema_fail(ech_schema *const s, const ech_status code, const char *const key,
                            const char *const why)
 {
@@ -28,6 +36,7 @@ ech_status ech_schema_fail(ech_schema *const s, const ech_status code, const cha
     return rc;
 }
 
+/* Escaped as a JSON pointer; the result is what ech_schema_leave wants back. */
 size_t ech_schema_enter(ech_schema *const s, const char *const key, const size_t len)
 {
     const size_t old = s->path.len;
@@ -62,6 +71,7 @@ void ech_schema_leave(ech_schema *const s, const size_t old_len)
 
 /* ---- keywords ---- */
 
+/* 2.0 is an integer in JSON Schema. Counts from 1e9 on are one: no text is that long. */
 ech_status ech_schema_get_count(ech_schema *const s, const json_t *const schema,
                                 const char *const key, uint32_t *const ret)
 {
@@ -95,6 +105,7 @@ static unsigned type_bit(const char *const name)
     return 0;
 }
 
+/* "number" includes the integers, so both bits; without "type" every type may be. */
 ech_status ech_schema_get_types(ech_schema *const s, const json_t *const schema,
                                 unsigned *const ret)
 {
@@ -155,6 +166,10 @@ static ech_status check_supported(ech_schema *const s, const json_t *const schem
 /* How many escapes may follow each other in a string without maxLength and pattern. */
 #define MAX_ESCAPES_IN_A_ROW 256u
 
+/*
+ * The bound on escapes in a row keeps a model that has fallen into a loop of \n or \u0000 from
+ * writing them until its budget is gone; an ordinary character sets it back.
+ */
 ech_cx ech_schema_any_string(ech_schema *const s)
 {
     if (s->any_string != ECH_CX_FAIL) return s->any_string;
@@ -180,7 +195,7 @@ ech_cx ech_schema_any_string(ech_schema *const s)
     return s->any_string;
 }
 
-/* open (item (, item)*)? close, with whitespace. */
+/* open (item (, item)*)? close, with whitespace. The array has room for five, four are used. */
 static ech_cx bracketed(const ech_schema *const s, const char open, const ech_cx item,
                         const char close)
 {
@@ -197,6 +212,10 @@ static ech_cx bracketed(const ech_schema *const s, const char open, const ech_cx
     return ech_cx_seq(g, parts, 4);
 }
 
+/*
+ * Rules that refer to each other: value counts towards max_depth, object and array by way of it.
+ * The refs are stored before the bodies exist, since pair needs any_value.
+ */
 ech_status ech_schema_any(ech_schema *const s, ech_cx *const ret)
 {
     ech_cx_graph *const g = s->g;
@@ -232,7 +251,10 @@ ech_status ech_schema_any(ech_schema *const s, ech_cx *const ret)
 
 /* ---- references ---- */
 
-/* Decodes one step of a pointer: ~0, ~1 and %XX. */
+/*
+ * Decodes one step of a pointer: ~0, ~1 and %XX. The result gets room for one byte more, so that
+ * data is never NULL, not even for an empty step.
+ */
 static bool decode_step(const char *const p, const size_t len, ech_buf *const out)
 {
     ech_buf_clear(out);
@@ -262,6 +284,7 @@ static const json_t *follow_step(const json_t *const at, const ech_buf *const st
     return json_array_get(at, index);
 }
 
+/* Only within the document: nothing is fetched. */
 ech_status ech_schema_resolve(ech_schema *const s, const char *const ref, const json_t **const ret)
 {
     if (ref == NULL) return ech_schema_fail(s, ECH_EFORMAT, "$ref", "it must be a string");
@@ -287,6 +310,10 @@ ech_status ech_schema_resolve(ech_schema *const s, const char *const ref, const 
     return ECH_OK;
 }
 
+/*
+ * Listed before its body is compiled, so a reference to it from within finds the rule. targets may
+ * move meanwhile: hence the index.
+ */
 static ech_status compile_target(ech_schema *const s, const json_t *const schema,
                                  const uint32_t rule)
 {
@@ -302,6 +329,7 @@ static ech_status compile_target(ech_schema *const s, const json_t *const schema
     return ECH_OK;
 }
 
+/* A reference to a rule that is still open is recursion: that rule counts towards the nesting. */
 static ech_status compile_ref(ech_schema *const s, const json_t *const schema, ech_cx *const ret)
 {
     const json_t *target = NULL;
@@ -335,6 +363,7 @@ static bool is_annotation(const char *const key)
     return false;
 }
 
+/* With keyword "" the question is whether the schema says anything at all. */
 static bool has_siblings(const json_t *const schema, const char *const keyword)
 {
     const char *key;
@@ -365,7 +394,11 @@ static ech_status check_list(ech_schema *const s, const json_t *const list, cons
     return ech_schema_fail(s, ECH_EFORMAT, key, "it must be an array of at least one schema");
 }
 
-/* allOf: its members joined with the rest, one after the other. */
+/*
+ * allOf: its members joined with the rest, one after the other. $refs are opened, because merging
+ * needs the keywords behind them. A circle of references alone would go on for ever: s->work ends
+ * it.
+ */
 static ech_status compile_all_of(ech_schema *const s, const json_t *const schema, ech_cx *const ret)
 {
     const json_t *const list = json_object_get(schema, "allOf");
@@ -391,6 +424,9 @@ static ech_status compile_all_of(ech_schema *const s, const json_t *const schema
     return ech_schema_value(s, all, ret);
 }
 
+/*
+ * "Exactly one" is "any of" where no two can hold at once; that is shown pair by pair or refused.
+ */
 static ech_status check_disjoint(ech_schema *const s, const json_t *const list)
 {
     const size_t n = json_array_size(list);
@@ -409,7 +445,10 @@ static ech_status check_disjoint(ech_schema *const s, const json_t *const list)
     return ECH_OK;
 }
 
-/* anyOf and oneOf: the rest joined with each alternative. */
+/*
+ * anyOf and oneOf: the rest joined with each alternative. Alternatives that turn out to match
+ * nothing vanish in ech_cx_alt2.
+ */
 static ech_status compile_alternatives(ech_schema *const s, const json_t *const schema,
                                        const char *const key, ech_cx *const ret)
 {
@@ -472,6 +511,7 @@ static ech_status compile_types(ech_schema *const s, const json_t *const schema,
     return ech_cx_graph_check(s->g, s->err);
 }
 
+/* The order matters: what combines is taken apart first, a list of values is complete in itself. */
 static ech_status compile_schema(ech_schema *const s, const json_t *const schema, ech_cx *const ret)
 {
     if (json_is_true(schema)) return ech_schema_any(s, ret);
@@ -500,6 +540,7 @@ static ech_status compile_schema(ech_schema *const s, const json_t *const schema
     return has_siblings(schema, "") ? compile_types(s, schema, ret) : ech_schema_any(s, ret);
 }
 
+/* work counts all subschemas and is never given back; nesting counts those that are open. */
 ech_status ech_schema_value(ech_schema *const s, const json_t *const schema, ech_cx *const ret)
 {
     if (++s->work > ECH_SCHEMA_MAX_LIST * 2) {

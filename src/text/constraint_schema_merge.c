@@ -6,6 +6,10 @@
  * Joining goes keyword by keyword. A combination (anyOf, oneOf, $ref, allOf) of the second schema
  * that meets one in the first is put under allOf, where the compiler finds it again after it has
  * taken the first apart; so every step has one combination less.
+ *
+ * Invariant: the result admits exactly what both schemas admit, or joining fails with the keyword.
+ * What is made is owned by s->made; inputs are never changed. Comparison is JSON Schema's: 1 and
+ * 1.0 are equal.
  */
 #include "src/text/constraint_schema_parts.h"
 
@@ -27,6 +31,7 @@ static bool same_members(const json_t *const a, const json_t *const b)
     return true;
 }
 
+/* Integers are compared as integers: two large ones may round to one double. */
 bool ech_json_same(const json_t *const a, const json_t *const b)
 {
     if (json_is_number(a) && json_is_number(b)) {
@@ -78,6 +83,7 @@ static bool put(json_t *const out, const char *const key, const json_t *const va
     return json_object_set(out, key, unconst(value)) == 0;
 }
 
+/* "integer" is only named where "number" isn't, which includes it. */
 static ech_status merge_types(ech_schema *const s, const json_t *const a, const json_t *const b,
                               json_t *const out)
 {
@@ -105,7 +111,10 @@ static ech_status merge_types(ech_schema *const s, const json_t *const a, const 
     return ok ? ECH_OK : no_memory(s);
 }
 
-/* Bounds: the larger of minima, the smaller of maxima. */
+/*
+ * Bounds: the larger of minima, the smaller of maxima. The member itself is kept and not a computed
+ * one, so its spelling and exactness stay.
+ */
 static ech_status merge_bound(ech_schema *const s, const char *const key, const json_t *const a,
                               const json_t *const b, json_t *const out, bool *const ret_done)
 {
@@ -130,7 +139,10 @@ static ech_status merge_bound(ech_schema *const s, const char *const key, const 
     return ECH_OK;
 }
 
-/* enum and const: the values of a that b has too. */
+/*
+ * enum and const: the values of a that b has too. A const is an enum of one. The result is always
+ * an enum, possibly an empty one, which admits nothing.
+ */
 static ech_status merge_values(ech_schema *const s, const json_t *const a, const json_t *const b,
                                json_t *const out)
 {
@@ -177,7 +189,10 @@ static ech_status merge_lists(ech_schema *const s, const char *const key, const 
     return put(out, key, list) ? ECH_OK : no_memory(s);
 }
 
-/* A schema for key that comes from properties, or else from additionalProperties. */
+/*
+ * A schema for key that comes from properties, or else from additionalProperties. patternProperties
+ * don't matter here: merge_members refuses the cases in which they would.
+ */
 static const json_t *schema_of_key(const json_t *const schema, const char *const key,
                                    const size_t len)
 {
@@ -211,7 +226,11 @@ static ech_status merge_properties(ech_schema *const s, const json_t *const a,
     return put(out, "properties", all) ? ECH_OK : no_memory(s);
 }
 
-/* properties, patternProperties and additionalProperties, which speak of each other. */
+/*
+ * properties, patternProperties and additionalProperties, which speak of each other.
+ * additionalProperties means "not declared and not matched here", so with different patterns on the
+ * two sides there is no single schema that says both.
+ */
 static ech_status merge_members(ech_schema *const s, const json_t *const a, const json_t *const b,
                                 json_t *const out)
 {
@@ -244,6 +263,7 @@ static const json_t *item_schema(const json_t *const schema, const size_t i)
     return items != NULL ? items : json_true();
 }
 
+/* Positions beyond one side's prefixItems meet that side's items. */
 static ech_status merge_items(ech_schema *const s, const json_t *const a, const json_t *const b,
                               json_t *const out)
 {
@@ -280,7 +300,10 @@ static ech_status extend_all_of(ech_schema *const s, const json_t *const parts, 
     return ECH_OK;
 }
 
-/* Puts a combination of b under allOf of out. */
+/*
+ * Puts a combination of b under allOf of out. json_pack's O takes a reference of its own: inputs
+ * stay their owners'.
+ */
 static ech_status postpone(ech_schema *const s, const char *const key, const json_t *const value,
                            json_t *const out)
 {
@@ -288,6 +311,9 @@ static ech_status postpone(ech_schema *const s, const char *const key, const jso
     return part == NULL ? no_memory(s) : extend_all_of(s, part, out);
 }
 
+/*
+ * Only where one divides the other; the least common multiple of decimals isn't worth the trouble.
+ */
 static ech_status merge_multiple(ech_schema *const s, const json_t *const a, const json_t *const b,
                                  json_t *const out)
 {

@@ -51,6 +51,7 @@ static bool is_required(const object_rules *const r, const char *const key, cons
     return false;
 }
 
+/* Keys are borrowed from the JSON tree, which lives as long as the compilation. */
 static ech_status add_member(ech_schema *const s, object_rules *const r, const char *const key,
                              const size_t len, const json_t *const schema, const bool required)
 {
@@ -113,6 +114,10 @@ static ech_status list_members(ech_schema *const s, object_rules *const r)
     return ECH_OK;
 }
 
+/*
+ * An object that declares properties and says nothing about others is closed (a rule of the
+ * documentation): a model would otherwise be free to invent members.
+ */
 static ech_status get_rules(ech_schema *const s, const json_t *const schema, object_rules *const r)
 {
     r->properties = json_object_get(schema, "properties");
@@ -188,7 +193,10 @@ static ech_status fail_dfa(ech_schema *const s, const ech_status rc, const char 
     return ech_schema_fail(s, rc, key, cause->text);
 }
 
-/* *keys loses (minus) or keeps only (not minus) what other accepts. */
+/*
+ * keys loses (minus) or keeps only (not minus) what other accepts. On failure *keys stays the
+ * caller's, as it was.
+ */
 static ech_status narrow(ech_schema *const s, ech_dfa **const keys, const ech_dfa *const other,
                          const bool minus, const char *const key)
 {
@@ -227,7 +235,10 @@ static ech_cx key_expr(const ech_schema *const s, const ech_dfa *const keys)
     return ech_cx_seq3(s->g, quote, ech_dfa_expr(s->g, keys, ECH_SPELL_JSON), quote);
 }
 
-/* Adds the members whose keys are in keys and whose values satisfy schema. */
+/*
+ * Adds the members whose keys are in keys and whose values satisfy schema. The automaton of every
+ * string is recognised, so that it shares the expression for any string.
+ */
 static ech_status add_members(ech_schema *const s, const ech_dfa *const keys,
                               const json_t *const schema, ech_cx *const out)
 {
@@ -292,7 +303,11 @@ static ech_status add_pattern_members(ech_schema *const s, const object_rules *c
     return rc;
 }
 
-/* One undeclared member; FAIL when there may be none. */
+/*
+ * One undeclared member; FAIL when there may be none. 2^n subsets of patterns: hence at most 6.
+ * STRICT for what must match, WIDE for what must not, so that a key on which engines disagree is
+ * not written at all.
+ */
 static ech_status other_members(ech_schema *const s, const object_rules *const r, ech_cx *const ret)
 {
     const bool open = !r->is_closed && !json_is_false(r->additional);
@@ -329,7 +344,10 @@ static ech_status other_members(ech_schema *const s, const object_rules *const r
 
 /* ---- the object ---- */
 
-/* ws "}" where the object may close, or ws "," ws and more. */
+/*
+ * ws "}" where the object may close, or ws "," ws and more. The comma belongs to the member that
+ * follows.
+ */
 static ech_cx after(const ech_schema *const s, const bool may_close, const ech_cx more)
 {
     ech_cx_graph *const g = s->g;
@@ -350,6 +368,12 @@ static ech_cx others_to_end(const ech_schema *const s, const ech_cx other, const
     return ech_cx_shared(g, ech_cx_seq(g, parts, 4));
 }
 
+/*
+ * Built from the last member to the first: choice is everything that may stand from member i on.
+ * Members come in the order of the schema, each at most once, optional ones may be left out;
+ * undeclared ones come last. That order is what keeps the automaton linear in the number of
+ * members.
+ */
 static ech_status object_expr(ech_schema *const s, const json_t *const schema,
                               const object_rules *const r, ech_cx *const ret)
 {

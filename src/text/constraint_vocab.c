@@ -2,6 +2,14 @@
 /*
  * Building a vocabulary: bytes of the tokens, the trie of all of them, and the slices with the
  * trie of what each family leaves over. One sort serves all tries.
+ *
+ * Invariants: ids that take part are sorted by bytes, equal bytes by id, and only the first of
+ * equals is in a trie; its twins hang on it by same[]. Every token has at least one byte and at
+ * most MAX_TOKEN_LEN, which is what a node's 16-bit depth can hold. Bytes of ordinary tokens never
+ * contain 0xFF, so a control token's encoding can't be spelled.
+ *
+ * Runs once per model, on the thread that loads it; afterwards immutable and shared, with a count
+ * of references.
  */
 #include "src/text/constraint_vocab.h"
 
@@ -42,6 +50,10 @@ static ech_status check_tokens(const ech_mask_token *const tokens, const size_t 
 
 /* ---- bytes ---- */
 
+/*
+ * An ordinary token with the byte 0xFF in it (which UTF-8 never has) would be read as a control
+ * token.
+ */
 static bool takes_part(const ech_mask_vocab *const v, const ech_mask_token *const t,
                        const size_t id)
 {
@@ -49,6 +61,7 @@ static bool takes_part(const ech_mask_vocab *const v, const ech_mask_token *cons
     return t->kind == ECH_MASK_TOKEN_CONTROL || memchr(t->bytes, ECH_CONTROL_BYTE, t->len) == NULL;
 }
 
+/* Three bytes of id: ECH_MASK_VOCAB_MAX_IDS keeps ids within them. */
 static void encode_control(char out[4], const uint32_t id)
 {
     out[0] = (char)ECH_CONTROL_BYTE;
@@ -57,6 +70,9 @@ static void encode_control(char out[4], const uint32_t id)
     out[3] = (char)id;
 }
 
+/*
+ * Offsets are 32 bits; check_tokens bounds the sum. Unused tokens have length 0 and are in no trie.
+ */
 static bool copy_bytes(ech_mask_vocab *const v, const ech_mask_token *const tokens)
 {
     size_t total = 0;
@@ -97,6 +113,10 @@ static int longest_first(const void *const x, const void *const y)
     return (a->id > b->id) - (a->id < b->id);
 }
 
+/*
+ * Longest first, so that of two control tokens of which one begins the other, the longer is
+ * recognised.
+ */
 static bool list_controls(ech_mask_vocab *const v, const ech_mask_token *const tokens)
 {
     size_t n = 0, total = 0;
@@ -130,6 +150,10 @@ static bool list_controls(ech_mask_vocab *const v, const ech_mask_token *const t
     return ok;
 }
 
+/*
+ * For the texts of a specification (markers of reasoning, of calls), not for what the model writes:
+ * a search through all control tokens at each byte is good enough there.
+ */
 ech_status ech_mask_vocab_encode(const ech_mask_vocab *const v, const ech_str text,
                                  ech_buf *const out)
 {
@@ -155,6 +179,9 @@ ech_status ech_mask_vocab_encode(const ech_mask_vocab *const v, const ech_str te
 
 /* ---- tries ---- */
 
+/*
+ * Bytes as unsigned, then length, then id: the order in which a depth-first trie meets its tokens.
+ */
 static int compare_tokens(const void *const x, const void *const y, void *const user)
 {
     const ech_mask_vocab *const v = user;
@@ -220,6 +247,9 @@ static bool build_trie(ech_trie *const t, const ech_mask_vocab *const v, const i
     return ok;
 }
 
+/*
+ * Some vocabularies have several ids with the same bytes, and all of them are allowed where one is.
+ */
 static void chain_twins(ech_mask_vocab *const v, const int32_t *const ids, const uint32_t n)
 {
     for (uint32_t i = 0; i + 1 < n; i++) {
@@ -231,7 +261,11 @@ static void chain_twins(ech_mask_vocab *const v, const int32_t *const ids, const
 
 /* ---- slices ---- */
 
-/* How many characters of the kind a token consists of; 0: it isn't of the kind. */
+/*
+ * How many characters of the kind a token consists of; 0: it isn't of the kind. A token that is not
+ * UTF-8 by itself (part of a character) is of no kind: its fate depends on what comes before and
+ * after. U+007F counts as plain, as it does in JSON.
+ */
 static size_t slice_len(const ech_slice_kind kind, const ech_str bytes)
 {
     size_t n = 0;
@@ -252,6 +286,9 @@ static void set_bit(uint32_t *const words, const uint32_t id)
     words[id >> 5] |= UINT32_C(1) << (id & 31);
 }
 
+/*
+ * masks[k] has the tokens of at most k + 1 characters, so each token is set from its own length on.
+ */
 static bool build_slices(ech_mask_vocab *const v, const ech_slice_kind kind,
                          const int32_t *const ids, const uint32_t n)
 {
@@ -292,6 +329,7 @@ static uint32_t part_long(const ech_mask_vocab *const v, int32_t *const ids, con
     return n_short;
 }
 
+/* reach is what a mask looks ahead: the ordinary tokens' bound, and the longest of all. */
 static bool build_tries(ech_mask_vocab *const v, int32_t *const ids, const uint32_t n)
 {
     int32_t *const scratch = malloc(((size_t)n + 1) * sizeof *scratch);
@@ -347,6 +385,10 @@ ech_status ech_mask_vocab_create(const ech_mask_token *const tokens, const size_
     return ECH_OK;
 }
 
+/*
+ * Added tokens that are not marked special but look like markers (<tool_call>, [INST]) are control
+ * tokens too, so that what is written inside a string can't spell one.
+ */
 static ech_mask_token_kind kind_of(const ech_tokenizer *const tok, const int32_t id,
                                    const char *const bytes, const size_t len)
 {

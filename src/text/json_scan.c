@@ -2,6 +2,11 @@
 /*
  * The automaton of JSON: one function per kind of state, a bit per level that says whether it is
  * an object. Iterative, so depth costs no stack; beyond ECH_JSON_SCAN_DEPTH it is no JSON for us.
+ *
+ * Invariant: after any prefix the state says exactly which bytes may follow, so a text that is no
+ * JSON is refused at its first wrong byte. The state is a plain struct without pointers to its own
+ * (rest points to a literal), so a copy of it is a snapshot. Left out: UTF-8, which the caller has
+ * made sure of.
  */
 #include "src/text/json_scan.h"
 
@@ -17,6 +22,7 @@ static bool is_hex(const char c)
     return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
+/* Only where depth is at least 1. */
 static bool in_object(const ech_json_scan *const s)
 {
     const uint32_t level = s->depth - 1;
@@ -110,7 +116,10 @@ static ech_json_result push_escape(ech_json_scan *const s, const char c)
     return c != 0 && strchr("\"\\/bfnrt", c) != NULL ? go(s, ECH_JSON_STRING) : ECH_JSON_BAD;
 }
 
-/* The number has ended before c, which belongs to what surrounds it. */
+/*
+ * The number has ended before c, which belongs to what surrounds it. A number is the only value
+ * that ends by what follows it, so that byte is read twice; at depth 0 it is past the value.
+ */
 static ech_json_result end_number(ech_json_scan *const s, const char c)
 {
     if (end_value(s) == ECH_JSON_END) return ECH_JSON_PAST;

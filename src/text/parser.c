@@ -4,6 +4,11 @@
  * whole characters of bytes. What the text means is decided in parser_flow.c and the formats.
  *
  * A parser belongs to one thread at a time; its buffers keep their memory from token to token.
+ *
+ * Invariant: every byte fed in comes out in an event, is held back (held_chars), or was part of a
+ * marker or of white space that a marker takes. Characters are whole: what is half a character
+ * stays in `partial` until the next token, and ill-formed bytes become U+FFFD as Python's decoder
+ * would write them.
  */
 #include "echelon/parser.h"
 
@@ -128,7 +133,11 @@ static void push_broken(ech_parser *const p)
     push_chars(p, "\xef\xbf\xbd", 3);
 }
 
-/* One byte behind `partial`: a character, or as many U+FFFD as Python would write. */
+/*
+ * One byte behind `partial`: a character, or as many U+FFFD as Python would write. partial has room
+ * for a character; ech_utf8_decode says -2 for one that is not finished. Broken bytes are taken off
+ * in the pieces that Python's "replace" uses, so texts agree with the reference's.
+ */
 static void push_byte(ech_parser *const p, const char byte)
 {
     p->partial[p->n_partial++] = byte;
@@ -156,13 +165,20 @@ static void flush_partial(ech_parser *const p)
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 
-/* Characters that came and went neither into an event nor into a marker. */
+/*
+ * Characters that came and went neither into an event nor into a marker. Bytes, the buffers that
+ * may still turn out to be text.
+ */
 static size_t held_chars(const ech_parser *const p)
 {
     return p->mark.len + p->blank.len + p->raw.len + p->content.len + p->param.value.len;
 }
 
-/* Notes where this token ends, and forgets those whose text is out. */
+/*
+ * Notes where this token ends, and forgets those whose text is out. ends is a queue of positions in
+ * the text, one per token; those at or before `out` are final. Its length is
+ * ech_parser_held_tokens().
+ */
 static void note_token(ech_parser *const p)
 {
     const uint64_t end = p->pushed + (p->n_partial != 0 ? 1 : 0);
@@ -180,7 +196,11 @@ static void note_token(ech_parser *const p)
     }
 }
 
-/* The texts of the events lie one behind the other; only now do they stay where they are. */
+/*
+ * The texts of the events lie one behind the other; only now do they stay where they are. p->text
+ * may move while it grows, so events have lengths only until here; text and call_id of an event lie
+ * behind each other in that order.
+ */
 static ech_status settle_events(ech_parser *const p, ech_error *const err)
 {
     if (p->rc != ECH_OK) return ech_fail(err, p->rc, "parser: out of memory");
@@ -201,6 +221,10 @@ static void clear_events(ech_parser *const p)
     ech_buf_clear(&p->text);
 }
 
+/*
+ * A marker by its id is one even if its text were split; bytes are only looked at for other tokens.
+ * Events are valid until the next call.
+ */
 ech_status ech_parser_feed(ech_parser *const p, const int32_t id, const char *const bytes,
                            const size_t len, ech_error *const err)
 {

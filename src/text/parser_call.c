@@ -3,6 +3,11 @@
  * Calls as JSON: the object {"name": …, "arguments": {…}} that Hermes, Llama and older Mistral
  * models write, and the bare object of arguments behind a name. Both are checked byte by byte and
  * given away verbatim as they come; an object that breaks before the call is announced is text.
+ *
+ * Invariant: arguments reach the client byte for byte as the model wrote them (those in a string
+ * are unescaped once), and only after the name is known; the scan has checked each byte before.
+ * Field names and strings are unescaped into buffers of bounded size. Left out: arguments as tagged
+ * parameters (parser_qwen3_coder.c).
  */
 #include "src/base/utf8.h"
 #include "src/text/parser_state.h"
@@ -12,6 +17,7 @@
 
 /* ---- strings ------------------------------------------------------------------------------- */
 
+/* The scan has seen that these are hexadecimal digits. */
 static uint32_t hex4(const char *const s)
 {
     uint32_t v = 0;
@@ -42,6 +48,7 @@ static size_t unescape_unicode(ech_parser *const p, ech_buf *const to, const cha
     return used;
 }
 
+/* ptr is the inside of a JSON string that the scan accepted, so every escape is complete. */
 void ech_call_unescape(ech_parser *const p, ech_buf *const to, const char *const ptr,
                        const size_t len)
 {
@@ -59,6 +66,7 @@ void ech_call_unescape(ech_parser *const p, ech_buf *const to, const char *const
     }
 }
 
+/* What JSON must escape and no more; UTF-8 passes as it is. */
 void ech_call_escape(ech_parser *const p, ech_buf *const to, const char c)
 {
     static const char named[] = "\b\f\n\r\t\"\\";
@@ -94,6 +102,7 @@ static bool key_is(const ech_call_json *const j, const char *const name)
     return ech_str_eq(ech_buf_view(&j->key), ech_str_from(name));
 }
 
+/* Llama writes "parameters" for what others call "arguments". */
 static ech_call_field field_of(const ech_call_json *const j)
 {
     if (key_is(j, "name")) return ECH_FIELD_NAME;
@@ -101,7 +110,11 @@ static ech_call_field field_of(const ech_call_json *const j)
     return key_is(j, "arguments") || key_is(j, "parameters") ? ECH_FIELD_ARGS : ECH_FIELD_OTHER;
 }
 
-/* The first byte of a field's value; false where such a value makes it no call. */
+/*
+ * The first byte of a field's value; false where such a value makes it no call. Arguments go out at
+ * once if the name is known already; otherwise they wait in json.value. Two names, or two sets of
+ * arguments, make it no call.
+ */
 static bool begin_value(ech_parser *const p, const char c)
 {
     ech_call_json *const j = &p->json;
@@ -172,6 +185,9 @@ static bool end_args(ech_parser *const p)
     return true;
 }
 
+/*
+ * Llama has no marker around its calls, so an object counts only if its name is one of the tools'.
+ */
 static bool end_name(ech_parser *const p)
 {
     ech_call_json *const j = &p->json;
@@ -218,7 +234,10 @@ static bool is_between_fields(const ech_json_scan *const s)
            (s->depth == 1 && (s->state == ECH_JSON_COMMA_OR_END || s->state == ECH_JSON_KEY));
 }
 
-/* A byte of the object, after the scan took it; `before` is the scan before it. */
+/*
+ * A byte of the object, after the scan took it; `before` is the scan before it. A number has no end
+ * of its own: the byte behind it is the first that isn't part of the value.
+ */
 static bool follow(ech_parser *const p, const ech_json_scan *const before, const char c)
 {
     ech_call_json *const j = &p->json;
@@ -244,7 +263,10 @@ static bool follow(ech_parser *const p, const ech_json_scan *const before, const
     return !ends || end_value(p);
 }
 
-/* The object is over: whether it was a call. */
+/*
+ * The object is over: whether it was a call. A call without arguments gets "{}", since clients
+ * parse what they are given.
+ */
 static bool end_object(ech_parser *const p)
 {
     ech_call_json *const j = &p->json;

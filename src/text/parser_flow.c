@@ -6,6 +6,13 @@
  * Invariant: what may still turn out to be a call is in `raw`, and white space whose fate a marker
  * may decide is in `blank`; both come out again in order, as the text they were, unless a marker
  * takes them. Once a call is announced nothing of it is ever text.
+ *
+ * The way of a byte: ech_marker_push (is it part of a marker?), ech_flow_text, then plain text or
+ * the format's own text function. Content goes through the stop strings at last; reasoning and
+ * arguments don't.
+ *
+ * Errors are sticky in p->rc: memory may run out anywhere here, and ech_parser_feed reports it
+ * once. Thread: the parser's owner.
  */
 #include <stdlib.h>
 
@@ -23,6 +30,7 @@ void ech_flow_keep(ech_parser *const p, ech_buf *const b, const void *const ptr,
     if (rc != ECH_OK) p->rc = rc;
 }
 
+/* p->nowhere takes the writes when memory is out, so callers need no check. */
 static ech_parser_event *new_event(ech_parser *const p, const ech_parser_event_kind kind,
                                    const uint32_t index)
 {
@@ -54,6 +62,7 @@ static void give(ech_parser *const p, const ech_parser_event_kind kind, const ui
 
 /* ---- stop strings -------------------------------------------------------------------------- */
 
+/* The first len bytes of what is held; the rest may still be the beginning of a stop string. */
 static void give_content(ech_parser *const p, const size_t len)
 {
     give(p, ECH_PARSER_TEXT, 0, p->content.data, len);
@@ -68,6 +77,10 @@ static void flush_content(ech_parser *const p)
     ech_stop_reset(&p->stop);
 }
 
+/*
+ * The automaton says how many bytes at the end might begin a stop string: these stay, all others go
+ * out.
+ */
 static void push_content(ech_parser *const p, const char c)
 {
     if (p->stopped || p->rc != ECH_OK) return;
@@ -88,6 +101,7 @@ static void push_content(ech_parser *const p, const char c)
 
 /* ---- content and reasoning ----------------------------------------------------------------- */
 
+/* Only before any content, and once: later it is text that talks about markers. */
 static ech_marker_set begin_reasoning(const ech_parser *const p)
 {
     if (!p->may_reason || p->has_content) return 0;
@@ -101,6 +115,10 @@ static ech_marker_set end_reasoning(const ech_parser *const p)
     return p->reasoning == ECH_REASONING_MISTRAL ? ECH_MARK_BIT(MISTRAL_THINK_END) : 0;
 }
 
+/*
+ * The markers that mean something where the parser stands; all others are text. late: a call
+ * interrupted reasoning, whose end marker may still come and is then dropped.
+ */
 ech_marker_set ech_flow_live(const ech_parser *const p)
 {
     const ech_marker_set begin = p->ops != NULL ? p->ops->begin : 0;
@@ -224,7 +242,8 @@ bool ech_flow_raw(ech_parser *const p, const char c)
 
 /*
  * Back to where the call began, with its text. A call whose arguments are whole is one, whatever
- * became of the object around them.
+ * became of the object around them. raw is replayed as plain text, so time stays linear: nothing in
+ * it is tried as a call again.
  */
 static void restore(ech_parser *const p)
 {
@@ -260,6 +279,10 @@ void ech_flow_fail_marker(ech_parser *const p, const ech_marker m)
     }
 }
 
+/*
+ * From here on nothing can be taken back: the client has seen the call. The name and the id go
+ * first into p->text, in this order.
+ */
 void ech_flow_start(ech_parser *const p)
 {
     flush_content(p);
@@ -297,6 +320,10 @@ void ech_flow_after(ech_parser *const p, const char c)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/*
+ * What the text ends in the middle of: a call that was announced ends incomplete, one that wasn't
+ * is text.
+ */
 void ech_flow_finish(ech_parser *const p)
 {
     const bool in_header = p->is_harmony && p->flow == ECH_FLOW_HEAD && p->raw.len != 0 &&

@@ -2,6 +2,11 @@
 /*
  * The automaton of the stop strings: stop.h says what it is. Built once per request; a byte costs a
  * walk down the suffix links, amortised constant.
+ *
+ * Invariant: nodes[at].depth is the length of the longest end of the text that begins some stop
+ * string, which is just what may not be given away yet. Node 0 is the root; 0 also means "no
+ * child". Memory is one node per byte of the strings, bounded by ECH_PARSER_MAX_STOPS and
+ * ECH_PARSER_MAX_STOP_BYTES.
  */
 #include "src/text/stop.h"
 
@@ -12,6 +17,7 @@
 #include "src/base/error.h"
 #include "src/base/utf8.h"
 
+/* Children are a list: stop strings are few, and a table of 256 per node would be wasted. */
 static uint32_t find_child(const ech_stop *const s, const uint32_t node, const uint8_t byte)
 {
     uint32_t c = s->nodes[node].child;
@@ -42,7 +48,10 @@ static void insert(ech_stop *const s, const char *const text, const size_t len, 
     s->nodes[at].stop_len = (uint32_t)len;
 }
 
-/* The state after `byte` in the state `at`, along the suffix links. */
+/*
+ * The state after `byte` in the state `at`, along the suffix links. Returns 0, the root, when
+ * nothing fits; amortised constant, since each step down was paid by a byte.
+ */
 static uint32_t next_state(const ech_stop *const s, uint32_t at, const uint8_t byte)
 {
     uint32_t c = find_child(s, at, byte);
@@ -53,7 +62,11 @@ static uint32_t next_state(const ech_stop *const s, uint32_t at, const uint8_t b
     return c;
 }
 
-/* Suffix links level by level; a node that ends no string takes what its suffix ends. */
+/*
+ * Suffix links level by level; a node that ends no string takes what its suffix ends. Breadth
+ * first: the suffix of a node is shorter, so its link is ready before. If several strings end at
+ * one byte, the node's own, which is the longest, counts.
+ */
 static void link_suffixes(ech_stop *const s, uint32_t *const queue)
 {
     uint32_t head = 0;
@@ -128,6 +141,7 @@ void ech_stop_fini(ech_stop *const s)
     *s = (ech_stop){ 0 };
 }
 
+/* -1: no string ends here. ret_len is meaningful otherwise. */
 int32_t ech_stop_push(ech_stop *const s, const uint8_t byte, size_t *const ret_len)
 {
     if (s->nodes == NULL) return -1;

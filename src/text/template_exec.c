@@ -5,11 +5,25 @@
  * Output goes to vm->out; a statement that captures text puts a builder of its own there and the
  * old one back. A break or continue is vm->flow, looked at after every statement. Names were made
  * slots at compile time: a scope is entered by running its loads and left by emptying its slots.
+ *
+ * The reference is jinja2 as chat templates use it; where its generated Python shows through (loop
+ * else, namespaces, unpacking errors, string joins) the same is done here, since published
+ * templates rely on it.
+ *
+ * Memory is the rendering's arena: nothing here is freed, a value lives until the text is taken.
+ * Bounds: ech_tvm_enter limits the depth of nesting and counts steps, ech_tvm_charge counts what a
+ * loop would hide, and max_output bounds every captured text. After an error the vm is abandoned:
+ * that is why vm->out and the depth are not put back on the way out.
+ *
+ * Thread: one rendering belongs to one thread; the tree is shared and read-only.
  */
 #include "src/text/template_builtin.h"
 
 /* ---- frames and scopes ---- */
 
+/*
+ * Slots are zero, which is ECH_T_ABSENT: a name that was not stored is undefined when it is read.
+ */
 ech_status ech_tframe_new(ech_tvm *const vm, const ech_tcode *const code, ech_tframe *const up,
                           ech_tframe **const ret)
 {
@@ -21,7 +35,10 @@ ech_status ech_tframe_new(ech_tvm *const vm, const ech_tcode *const code, ech_tf
     return ECH_OK;
 }
 
-/* A name of the context: what the top level set, an argument, a global; ABSENT when none is. */
+/*
+ * A name of the context: what the top level set, an argument, a global; ABSENT when none is. The
+ * order is jinja2's Context: exported variables, then what render() was given, then globals.
+ */
 static ech_status resolve(ech_tvm *const vm, const ech_tname *const name, ech_tval *const ret)
 {
     const ech_tval *v = ech_tdict_get(vm->vars, name->ptr, name->len);
@@ -31,6 +48,11 @@ static ech_status resolve(ech_tvm *const vm, const ech_tname *const name, ech_tv
     return ECH_OK;
 }
 
+/*
+ * RESOLVE looks a name up once, at the entry: later changes of the context are not seen, as with
+ * jinja2's local variables. PARAM loads are left to whoever binds the parameters. An alias copies
+ * the outer value, so a store inside stays inside.
+ */
 ech_status ech_tscope_enter(ech_tvm *const vm, ech_tframe *const f, const ech_tscope *const s)
 {
     ECH_TRY(ech_tvm_charge(vm, s->n_loads));
@@ -59,7 +81,10 @@ static void leave_scope(ech_tframe *const f, const ech_tscope *const s)
     }
 }
 
-/* Runs a body with its text kept. */
+/*
+ * Runs a body with its text kept. max_output applies to each captured text by itself. On failure
+ * out stays at text: see the head.
+ */
 static ech_status capture(ech_tvm *const vm, ech_tframe *const f, const ech_tnodes body,
                           ech_tval *const ret)
 {
@@ -73,6 +98,7 @@ static ech_status capture(ech_tvm *const vm, ech_tframe *const f, const ech_tnod
 
 /* ---- assignment ---- */
 
+/* At the top level the name is exported too: blocks and macros find it through vm->vars. */
 static ech_status assign_name(ech_tvm *const vm, ech_tframe *f, const ech_tnode *const target,
                               const ech_tval v, const bool is_toplevel)
 {
@@ -105,6 +131,10 @@ static ech_status assign_field(ech_tvm *const vm, ech_tframe *f, const ech_tnode
     return ech_tdict_set(vm, ns.as.dict, key, v);
 }
 
+/*
+ * The value may be any iterable, a string or a generator. No more than want + 1 items are read, so
+ * an endless one can't be unpacked for ever. The messages are Python's.
+ */
 static ech_status assign_tuple(ech_tvm *const vm, ech_tframe *const f,
                                const ech_tnode *const target, const ech_tval v,
                                const bool is_toplevel)
@@ -164,7 +194,10 @@ static ech_status exec_set(ech_tvm *const vm, ech_tframe *const f, const ech_tno
     return ech_tassign(vm, f, node->a, v, node->is_toplevel);
 }
 
-/* Applies the filters of a filter or set block: the innermost one takes the text. */
+/*
+ * Applies the filters of a filter or set block: the innermost one takes the text. node->a is the
+ * filter that is applied before this one; the recursion ends at the innermost.
+ */
 static ech_status apply_filters(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                                 const ech_tval text, ech_tval *const ret)
 {
@@ -181,6 +214,7 @@ static ech_status apply_filters(ech_tvm *const vm, ech_tframe *const f, const ec
     return ECH_OK;
 }
 
+/* A break inside the block leaves it without assigning, like the jump it is in Python. */
 static ech_status exec_set_block(ech_tvm *const vm, ech_tframe *const f,
                                  const ech_tnode *const node)
 {
@@ -217,6 +251,10 @@ static ech_status exec_filter_block(ech_tvm *const vm, ech_tframe *const f,
     return print_text(vm, text);
 }
 
+/*
+ * Values are computed in the outer scope and in order; the targets are the inner scope's slots, so
+ * `with a = 1, b = a` reads the a outside.
+ */
 static ech_status exec_with(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node)
 {
     ECH_TRY(ech_tscope_enter(vm, f, &node->scope));
@@ -262,7 +300,10 @@ typedef struct loop_test {
     ech_tframe *frame;
 } loop_test;
 
-/* The target as it was assigned: a tuple for `for a, b in`. */
+/*
+ * The target as it was assigned: a tuple for `for a, b in`. The generated Python yields the target
+ * expression after the test, not the item it came from, so a tuple is built anew from the slots.
+ */
 static ech_status target_value(ech_tvm *const vm, ech_tframe *const f,
                                const ech_tnode *const target, const ech_tval item,
                                ech_tval *const ret)
@@ -286,7 +327,10 @@ static ech_status target_value(ech_tvm *const vm, ech_tframe *const f,
     return ECH_OK;
 }
 
-/* The next item that passes `for … if test`. */
+/*
+ * The next item that passes `for … if test`. Lazy: the test of an item runs when the loop asks for
+ * it, between two iterations of the body.
+ */
 static ech_status next_tested(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     const loop_test *const t = it->state;
@@ -301,6 +345,10 @@ static ech_status next_tested(ech_tvm *const vm, ech_titer *const it, ech_tval *
     }
 }
 
+/*
+ * The test has a frame of its own, because it is a generator function in jinja2: what it assigns is
+ * not seen by the body.
+ */
 static ech_status with_test(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                             ech_tval *const iterable)
 {
@@ -312,6 +360,7 @@ static ech_status with_test(ech_tvm *const vm, ech_tframe *const f, const ech_tn
     return ech_titer_generator(vm, ECH_TITER_TEST, *iterable, next_tested, t, iterable);
 }
 
+/* after holds an item that was read ahead for `last` or `nextitem`; it is given out first. */
 static ech_status loop_advance(ech_tvm *const vm, ech_tloop *const loop, ech_tval *const ret)
 {
     if (loop->after.kind != ECH_T_ABSENT) {
@@ -330,7 +379,8 @@ static ech_status loop_advance(ech_tvm *const vm, ech_tloop *const loop, ech_tva
 /*
  * Runs a loop over iterable in frame f, whose scope is the loop's. The else part runs when no
  * iteration came to its end, which is what Jinja does: a loop whose iterations all `continue`
- * counts as empty.
+ * counts as empty. The scope is entered anew for each iteration: what an iteration sets is gone in
+ * the next. `loop` itself is a slot only where the body reads it.
  */
 static ech_status run_loop(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                            ech_tval iterable, const int64_t depth0)
@@ -393,6 +443,7 @@ static ech_status exec_for(ech_tvm *const vm, ech_tframe *const f, const ech_tno
     return ech_tv_print(vm->out, text);
 }
 
+/* Recursion by the template's own data (nested lists): ech_tvm_enter is what bounds it. */
 ech_status ech_tloop_call(ech_tvm *const vm, ech_tloop *const loop, ech_tcall *const c,
                           ech_tval *const ret)
 {
@@ -442,6 +493,7 @@ static ech_status loop_cycle(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     return ECH_OK;
 }
 
+/* Compared as a tuple of all arguments; the first call says changed. */
 static ech_status loop_changed(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tloop *const loop = c->self.as.loop;
@@ -484,6 +536,10 @@ static ech_status loop_neighbour(ech_tvm *const vm, ech_tloop *const loop, const
     return ECH_OK;
 }
 
+/*
+ * index0 is -1 before the first item, but the attributes can only be asked for inside the body. An
+ * unknown name is ABSENT, which the caller makes undefined.
+ */
 ech_status ech_tloop_attr(ech_tvm *const vm, const ech_tval v, const ech_tstr *const name,
                           ech_tval *const ret)
 {
@@ -526,7 +582,11 @@ ech_status ech_tloop_attr(ech_tvm *const vm, const ech_tval v, const ech_tstr *c
 
 /* ---- macros ---- */
 
-/* Gives the declared parameters their values; used[k] tells which keywords were taken. */
+/*
+ * Gives the declared parameters their values; used[k] tells which keywords were taken. A positional
+ * argument wins without a word; the keyword of the same name is then left over and refused by
+ * bind_rest. used[] has c->n_kw entries.
+ */
 static void bind_params(ech_tframe *const f, const ech_tnode *const node, const ech_tcall *const c,
                         bool *const used)
 {
@@ -548,6 +608,10 @@ static void bind_params(ech_tframe *const f, const ech_tnode *const node, const 
     }
 }
 
+/*
+ * In order, in the macro's own frame, so a default may read the parameters before it. A parameter
+ * without one is undefined with its name, and fails when it is used, not when the macro is called.
+ */
 static ech_status fill_defaults(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node)
 {
     const ech_tcode *const code = node->code;
@@ -564,6 +628,7 @@ static ech_status fill_defaults(ech_tvm *const vm, ech_tframe *const f, const ec
     return ECH_OK;
 }
 
+/* A caller of none (the keyword given as none) counts as no caller. */
 static ech_status bind_caller(ech_tvm *const vm, ech_tframe *const f, const ech_tcode *const code,
                               const ech_tcall *const c, bool *const used)
 {
@@ -608,6 +673,11 @@ static ech_status bind_rest(ech_tvm *const vm, ech_tframe *const f, const ech_tn
     return ECH_OK;
 }
 
+/*
+ * Its frame's up is the frame of the definition, not of the call: closures, as in Python.
+ * Parameters come before the scope is entered, defaults after it, because defaults may read names
+ * that the scope loads.
+ */
 ech_status ech_tmacro_call(ech_tvm *const vm, const ech_tmacro *const m, ech_tcall *const c,
                            ech_tval *const ret)
 {
@@ -648,6 +718,7 @@ static ech_status exec_macro(ech_tvm *const vm, ech_tframe *const f, const ech_t
     return ech_tdict_set(vm, vm->vars, key, macro);
 }
 
+/* The block's body becomes a macro that is handed over as the keyword `caller`. */
 static ech_status exec_call_block(ech_tvm *const vm, ech_tframe *const f,
                                   const ech_tnode *const node)
 {
@@ -671,6 +742,7 @@ static ech_status exec_generation(ech_tvm *const vm, ech_tframe *const f,
     return ech_tv_print(vm->out, text);
 }
 
+/* No frame above it: a block sees exported names and arguments only. */
 static ech_status exec_block(ech_tvm *const vm, const ech_tnode *const node)
 {
     ech_tframe *f;
@@ -719,6 +791,7 @@ static ech_status exec_node(ech_tvm *const vm, ech_tframe *const f, const ech_tn
     }
 }
 
+/* A break or continue ends the list by vm->flow, and every list around it up to the loop. */
 ech_status ech_texec(ech_tvm *const vm, ech_tframe *const f, const ech_tnodes body)
 {
     for (size_t i = 0; i < body.n && vm->flow == ECH_TFLOW_NEXT; i++) {

@@ -4,6 +4,13 @@
  * that both come down to: [[fill]align][sign][#][0][width][grouping][.precision][type].
  *
  * Padding and signs have the origin of the value they surround; the format's own text has its own.
+ *
+ * The reference is CPython's: messages, rounding and the corner cases (0 before the width, a
+ * precision of integers under %, `g` without a type) are its. glibc's printf rounds as CPython
+ * does, correctly, which is why digits are made by it and only arranged here.
+ *
+ * Bounds: width and precision at most MAX_WIDTH, and what is written goes through ech_tbuild, which
+ * knows max_output. Integers are 64 bits.
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +34,7 @@ typedef struct spec {
 
 /* ---- numbers to digits ---- */
 
-/* Writes u in a base; returns the length. */
+/* Writes u in a base; returns the length. out needs 64 bytes, for base 2. */
 static size_t to_base(uint64_t u, const unsigned base, const bool upper, char *const out)
 {
     char rev[66];
@@ -42,7 +49,12 @@ static size_t to_base(uint64_t u, const unsigned base, const bool upper, char *c
     return n;
 }
 
-/* Digits as `g` shows them: p significant ones, an exponent when the point is far away. */
+/*
+ * Digits as `g` shows them: p significant ones, an exponent when the point is far away. CPython's
+ * rule: with p significant digits and a decimal point after digit `point`, an exponent is used
+ * below 1e-4 and from 10^p on; without a type from 10^(p-1) on, so that a float shows ".0". The
+ * first print is only there to learn the exponent after rounding (9.99 becomes 1.0e+01).
+ */
 static void general_digits(ech_buf *const b, const double f, const int64_t p, const char type,
                            const bool alt)
 {
@@ -74,7 +86,11 @@ static void general_digits(ech_buf *const b, const double f, const int64_t p, co
     free(text);
 }
 
-/* The magnitude of a float by type; sign and padding come later. */
+/*
+ * The magnitude of a float by type; sign and padding come later. f is not negative. A float without
+ * type and precision is repr(), the shortest text that reads back. Upper-case types are written in
+ * lower case and raised at the end, "inf" and "nan" too.
+ */
 static void float_digits(ech_buf *const b, const double f, const spec *const s)
 {
     const char type = s->type;
@@ -101,7 +117,10 @@ static void float_digits(ech_buf *const b, const double f, const spec *const s)
     }
 }
 
-/* Puts separators between groups of the whole part's digits. */
+/*
+ * Puts separators between groups of the whole part's digits. Runs over the digits only: sign and
+ * padding come later, so zeros of padding are not grouped.
+ */
 static void group_digits(ech_buf *const b, const char sep, const size_t group)
 {
     size_t whole = 0;
@@ -118,7 +137,10 @@ static void group_digits(ech_buf *const b, const char sep, const size_t group)
     *b = out;
 }
 
-/* Sign, prefix and digits, padded. */
+/*
+ * Sign, prefix and digits, padded. `=` puts the padding between sign and digits. head has room for
+ * a sign and "0x".
+ */
 static ech_status emit_number(ech_tbuild *const out, const spec *const s, const bool negative,
                               const char *const prefix, const ech_buf *const digits,
                               const bool is_data)
@@ -158,6 +180,7 @@ static ech_status format_float(ech_tbuild *const out, const double f, const spec
     return rc;
 }
 
+/* The magnitude is taken as unsigned, so INT64_MIN has one. */
 static ech_status format_int(ech_tbuild *const out, const int64_t i, const spec *const s,
                              const bool is_data)
 {
@@ -183,6 +206,10 @@ static ech_status format_int(ech_tbuild *const out, const int64_t i, const spec 
     return rc;
 }
 
+/*
+ * Width and precision count code points, not bytes. A zero flag of a string pads with zeros on the
+ * right, as CPython does since 3.10.
+ */
 static ech_status format_str(ech_tbuild *const out, ech_tstr *const str, const spec *const s)
 {
     size_t chars = ech_tstr_chars(str), len = str->len;
@@ -211,6 +238,7 @@ static bool is_align(const char c)
     return c == '<' || c == '>' || c == '^' || c == '=';
 }
 
+/* Checked at each digit, so v can't overflow. -1: no digit. */
 static ech_status read_int(ech_tvm *const vm, const char *const p, const size_t len,
                            size_t *const at, int64_t *const ret)
 {
@@ -227,6 +255,7 @@ static ech_status read_int(ech_tvm *const vm, const char *const p, const size_t 
     return ECH_OK;
 }
 
+/* The fill may be any code point, so the alignment is looked for behind the first one first. */
 static ech_status parse_spec(ech_tvm *const vm, const ech_tstr *const text, spec *const s)
 {
     const char *const p = text->ptr;
@@ -269,6 +298,7 @@ static ech_status wrong_type(ech_tvm *const vm, const spec *const s, const ech_t
                          ech_tv_type(v));
 }
 
+/* bool counts as int, as in Python. 'n' is 'g' or 'd' without a locale. */
 static ech_status format_num_spec(ech_tbuild *const b, const ech_tval v, const spec *const s)
 {
     const bool floating = s->type != 0 && strchr("eEfFgG%", s->type) != NULL;
@@ -323,6 +353,7 @@ typedef struct percent {
     ech_tbuild out;
 } percent;
 
+/* A tuple gives its items one by one; anything else is the single value. */
 static ech_status next_value(percent *const p, ech_tval *const ret)
 {
     if (p->values.kind == ECH_T_TUPLE) {
@@ -336,7 +367,10 @@ static ech_status next_value(percent *const p, ech_tval *const ret)
     return ECH_OK;
 }
 
-/* (name) after a percent sign: the value of that key. */
+/*
+ * (name) after a percent sign: the value of that key. Parentheses nest within the key, which ends
+ * at the matching one.
+ */
 static ech_status keyed_value(percent *const p, ech_tval *const ret)
 {
     const size_t from = ++p->at;
@@ -355,6 +389,7 @@ static ech_status keyed_value(percent *const p, ech_tval *const ret)
     return ECH_OK;
 }
 
+/* A negative width from a star means left-aligned; the caller sees to it. */
 static ech_status star_or_int(percent *const p, int64_t *const ret)
 {
     if (p->at >= p->fmt->len || p->fmt->ptr[p->at] != '*')
@@ -404,6 +439,10 @@ static ech_status percent_flags(percent *const p, spec *const s)
     return ECH_OK;
 }
 
+/*
+ * The value is printed first and cut by the precision afterwards, %r and %a too. In a Markup
+ * format, values that are no markup are escaped.
+ */
 static ech_status percent_text(percent *const p, const ech_tval v, const char conv, spec *const s)
 {
     ech_tval text = v;
@@ -427,6 +466,7 @@ static ech_status percent_text(percent *const p, const ech_tval v, const char co
     return format_str(&p->out, text.as.str, s);
 }
 
+/* %d of a float truncates; %x and %o of a float are refused. */
 static ech_status percent_number(percent *const p, const ech_tval v, const char conv, spec *const s)
 {
     if (v.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(p->vm, v.as.undef);
@@ -482,6 +522,10 @@ static ech_status percent_one(percent *const p)
     return percent_number(p, v, conv, &s);
 }
 
+/*
+ * Left-over values are an error unless the right side is a mapping or looks like one to CPython (it
+ * has __getitem__ and is neither tuple nor str), which includes lists.
+ */
 ech_status ech_tstr_percent(ech_tvm *const vm, const ech_tstr *const fmt, const ech_tval values,
                             ech_tval *const ret)
 {
@@ -532,7 +576,10 @@ static ech_status positional(formatter *const f, const int64_t i, ech_tval *cons
     return ECH_OK;
 }
 
-/* The argument that a field begins with: nothing, a number or a name. */
+/*
+ * The argument that a field begins with: nothing, a number or a name. Automatic and manual numbers
+ * exclude each other within one format string, names go with both.
+ */
 static ech_status field_value(formatter *const f, const char *const p, const size_t len,
                               ech_tval *const ret)
 {
@@ -561,7 +608,10 @@ static ech_status field_value(formatter *const f, const char *const p, const siz
                          (int)(len < 60 ? len : 60), p);
 }
 
-/* .attr and [key] after the first part of a field. */
+/*
+ * .attr and [key] after the first part of a field. A key in brackets that is all digits is an
+ * index, anything else a string; quotes are not special.
+ */
 static ech_status field_path(formatter *const f, const ech_tstr *const fmt, size_t at,
                              const size_t end, ech_tval *const v)
 {
@@ -595,7 +645,10 @@ static ech_status convert(formatter *const f, const char conv, ech_tval *const v
     return ech_tbuild_done(&b, v);
 }
 
-/* One field between its braces, [at, end). */
+/*
+ * One field between its braces, [at, end). The specification may hold fields of its own, one level
+ * deep (depth is 1 at first), as in CPython.
+ */
 static ech_status format_field(formatter *const f, const ech_tstr *const fmt, const size_t at,
                                const size_t end, const int depth, ech_tbuild *const out)
 {
@@ -640,7 +693,10 @@ static ech_status format_field(formatter *const f, const ech_tstr *const fmt, co
     return ech_tbuild_str(out, text.as.str);
 }
 
-/* The end of the field that begins at `at`: its closing brace, those inside counted. */
+/*
+ * The end of the field that begins at `at`: its closing brace, those inside counted. Braces inside
+ * [ … ] don't count, as CPython's parser has it.
+ */
 static ech_status field_end(formatter *const f, const ech_tstr *const fmt, const size_t at,
                             size_t *const ret)
 {

@@ -2,6 +2,10 @@
 /*
  * Iterating, and sorting. A generator is as lazy as Python's: it opens what it walks when its
  * first item is asked for, and can be walked once.
+ *
+ * Invariant: ech_titer_next gives ABSENT at the end and nowhere else. Each step is charged, so no
+ * loop over anything is free. Lists are read by index and not copied: what is appended while a loop
+ * runs is seen by it, as in Python.
  */
 #include "src/base/utf8.h"
 #include "src/text/template_builtin.h"
@@ -49,6 +53,7 @@ static bool kind_of(const ech_tval v, ech_titer_kind *const ret)
     }
 }
 
+/* An iterator is its own iterator: what was taken from it is gone. */
 ech_status ech_titer_open(ech_tvm *const vm, const ech_tval v, ech_titer **const ret)
 {
     if (v.kind == ECH_T_ITER) {
@@ -86,6 +91,7 @@ static ech_status next_char(ech_tvm *const vm, ech_titer *const it, ech_tval *co
     return ECH_OK;
 }
 
+/* Keys, values or pairs; a dict itself gives keys. */
 static ech_status next_entry(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     const bool is_view = it->source.kind == ECH_T_VIEW;
@@ -198,6 +204,7 @@ static ech_status goes_before(const sorter *const s, const ech_tval left, const 
     return s->reverse ? ech_tv_less(s->vm, left, right, ret) : ech_tv_less(s->vm, right, left, ret);
 }
 
+/* Items and their keys move together. */
 static ech_status merge(const sorter *const s, const size_t from, const size_t mid, const size_t to)
 {
     size_t a = from, b = mid;

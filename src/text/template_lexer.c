@@ -100,6 +100,9 @@ static uint32_t column_of(const lexer *const l, const size_t pos)
 #define lex_fail(l, ...)                                                                           \
     ech_tcompile_fail((l)->c, ECH_EFORMAT, (l)->line, column_of(l, (l)->pos), __VA_ARGS__)
 
+/*
+ * Tokens are views of the source; old arrays stay in the arena, at most as much again as the last.
+ */
 static ech_status emit(lexer *const l, ech_ttoken tok)
 {
     if (l->n == l->cap) {
@@ -137,6 +140,7 @@ static bool at_str(const lexer *const l, const size_t pos, const char *const wha
     return l->len - pos >= n && memcmp(l->s + pos, what, n) == 0;
 }
 
+/* White space is Python's \s, not ASCII's. */
 static size_t skip_space(const lexer *const l, size_t pos)
 {
     size_t n;
@@ -146,7 +150,11 @@ static size_t skip_space(const lexer *const l, size_t pos)
     return pos;
 }
 
-/* Emits the text before a tag, [pos, end), shortened as the tag's sign asks. */
+/*
+ * Emits the text before a tag, [pos, end), shortened as the tag's sign asks. may_lstrip is false
+ * before {{: blanks there are part of what is printed. A tag's line must begin within this text, or
+ * where the last tag ended a line.
+ */
 static ech_status emit_data(lexer *const l, const size_t end, const char sign,
                             const bool may_lstrip)
 {
@@ -169,7 +177,10 @@ static ech_status emit_data(lexer *const l, const size_t end, const char sign,
     return ECH_OK;
 }
 
-/* The length of the end of a tag at pos, white space it swallows included; 0 when there is none. */
+/*
+ * The length of the end of a tag at pos, white space it swallows included; 0 when there is none.
+ * For "}}" neither trim_blocks nor "+" applies.
+ */
 static size_t tag_end(const lexer *const l, const size_t pos, const char *const end)
 {
     if (l->s[pos] == '-' && at_str(l, pos + 1, end)) return skip_space(l, pos + 3) - pos;
@@ -179,6 +190,7 @@ static size_t tag_end(const lexer *const l, const size_t pos, const char *const 
     return pos + 2 < l->len && l->s[pos + 2] == '\n' ? 3 : 2;
 }
 
+/* Comments don't nest: the first end counts, even in quotes. */
 static ech_status lex_comment(lexer *const l, const size_t body)
 {
     for (size_t pos = body; pos < l->len; pos++) {
@@ -236,7 +248,10 @@ static size_t skip_digits(const lexer *const l, size_t pos)
     return pos;
 }
 
-/* The end of a floating point literal at pos, or 0. */
+/*
+ * The end of a floating point literal at pos, or 0. A number behind a dot is an attribute's index
+ * ("a.1.2"), not a float.
+ */
 static size_t float_end(const lexer *const l, const size_t pos)
 {
     if (pos > 0 && l->s[pos - 1] == '.') return 0;

@@ -4,6 +4,11 @@
  *
  * Invariant: a statement's body ends at one of the names it was given; running into the end of the
  * source is an error that names the tag left open.
+ *
+ * The reference is jinja2's parser with the extensions that chat templates are rendered with (loop
+ * controls, generation). Nodes and lists live in the compiler's arena. Bounds: p->depth guards the
+ * C stack while parsing, a node's height guards every later walk over the tree. Inheritance and
+ * imports are refused: a template is one text.
  */
 #include <stdio.h>
 
@@ -67,7 +72,10 @@ static bool const_or_none(const ech_tnode *const n)
     return n == NULL || n->is_const;
 }
 
-/* The filters that Jinja does not run while it compiles. */
+/*
+ * The filters that Jinja does not run while it compiles. In jinja2 they take the context, which
+ * isn't there yet.
+ */
 static bool runs_late(const ech_tname *const name)
 {
     static const char *const names[] = { "map",        "select",     "reject",
@@ -78,6 +86,10 @@ static bool runs_late(const ech_tname *const name)
     return false;
 }
 
+/*
+ * Jinja's optimiser folds what is constant, and folding forgives some errors; so it must be known
+ * which nodes it would fold, though nothing is folded here.
+ */
 static bool computes_const(const ech_tnode *const n)
 {
     if (n->kind == ECH_N_NAME || n->kind == ECH_N_NSREF || n->kind == ECH_N_CALL ||
@@ -103,6 +115,7 @@ static void allow_slices(const ech_tnodes list)
     }
 }
 
+/* Called when all children are set, so that heights add up from below. */
 ech_status ech_tparse_done(ech_tparser *const p, ech_tnode *const n)
 {
     uint16_t h =
@@ -236,8 +249,10 @@ static ech_status parse_body(ech_tparser *const p, const char *const *ends, ech_
     return ech_tparse_fail(p, p->tok, "'%s' is missing", ends[0]);
 }
 
-/* The body after a statement's head; drop: skips the name that ended it, which must be the only
- * one. */
+/*
+ * The body after a statement's head; drop: skips the name that ended it, which must be the only
+ * one. A colon before the end of the tag is allowed, as in Python.
+ */
 static ech_status parse_block(ech_tparser *const p, const char *const *const ends, const bool drop,
                               ech_tnodes *const ret)
 {
@@ -252,6 +267,10 @@ static ech_status parse_block(ech_tparser *const p, const char *const *const end
 
 /* ---- statements ---- */
 
+/*
+ * `recursive` ends the iterable's tuple, so it is no name there. The filter is one expression: no
+ * tuple.
+ */
 static ech_status parse_for(ech_tparser *const p, ech_tnode *const node)
 {
     ECH_TRY(ech_tparse_target(p, false, "in", &node->a));
@@ -265,6 +284,7 @@ static ech_status parse_for(ech_tparser *const p, ech_tnode *const node)
     return ECH_OK;
 }
 
+/* elifs are nodes of their own in list, each with its test and body. */
 static ech_status parse_if(ech_tparser *const p, ech_tnode *const node)
 {
     size_t cap = 0;
@@ -360,6 +380,7 @@ static ech_status parse_with(ech_tparser *const p, ech_tnode *const node)
     return parse_block(p, ENDS("endwith"), true, &node->body);
 }
 
+/* A block stands where it is written; its name may be repeated at the end. */
 static ech_status parse_block_tag(ech_tparser *const p, ech_tnode *const node)
 {
     ECH_TRY(ech_tparse_name_token(p, &node->name));

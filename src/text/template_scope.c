@@ -13,6 +13,14 @@
  *
  * A scope belongs to a function (ech_tcode) and has slots of its own in its frames. A name that no
  * scope around it has is looked up in the arguments when its scope is entered.
+ *
+ * The reference is jinja2's idtracking.py and compiler.py; the two halves here follow its Symbols
+ * and its visitors, and what looks arbitrary (an if's branches merged as they are, a set block's
+ * filter resolved late) is how those behave.
+ *
+ * Invariant: after this pass every name has ref = (hops, slot), hops being functions outwards, and
+ * a slot is below its function's n_slots. All memory is the compiler's arena. Recursion is as deep
+ * as the parser let the tree become.
  */
 #include "src/text/template_builtin.h"
 
@@ -84,6 +92,10 @@ static symbol *find_ref(const symbols *s, const ech_tname *const name, function 
     return NULL;
 }
 
+/*
+ * A name has one slot in a scope for good, also if two branches of an `if` each make a symbol for
+ * it: the table is shared by their copies.
+ */
 static ech_status slot_of(ech_tcompiler *const c, symbols *const s, ech_tname *const name,
                           uint32_t *const ret)
 {
@@ -126,7 +138,10 @@ static ech_status grow_symbols(ech_tcompiler *const c, symbols *const s)
     return ECH_OK;
 }
 
-/* The name's symbol in this very scope; made when it is not there. */
+/*
+ * The name's symbol in this very scope; made when it is not there. The pointer is good until the
+ * next symbol is added.
+ */
 static ech_status define(ech_tcompiler *const c, symbols *const s, ech_tname *const name,
                          const ech_tload_kind load, symbol **const ret)
 {
@@ -143,6 +158,7 @@ static ech_status define(ech_tcompiler *const c, symbols *const s, ech_tname *co
     return ECH_OK;
 }
 
+/* is_variable marks names that a template takes from outside: what it asks its arguments for. */
 static ech_status note_load(ech_tcompiler *const c, symbols *const s, ech_tname *const name)
 {
     function *fn;
@@ -177,6 +193,7 @@ static ech_status note_store(ech_tcompiler *const c, symbols *const s, ech_tname
     return ECH_OK;
 }
 
+/* Copied for a branch: items are its own, slots and the scope above are shared. */
 static ech_status copy_symbols(ech_tcompiler *const c, const symbols *const s, symbols *const ret)
 {
     *ret = *s;
@@ -186,7 +203,10 @@ static ech_status copy_symbols(ech_tcompiler *const c, const symbols *const s, s
     return ECH_OK;
 }
 
-/* Puts what one branch of an `if` noted into the scope. */
+/*
+ * Puts what one branch of an `if` noted into the scope. was_stored grows beside s->items: a name
+ * that the branch made was not stored before it.
+ */
 static ech_status merge_branch(ech_tcompiler *const c, symbols *const s,
                                const symbols *const branch, bool *const was_stored)
 {
@@ -204,7 +224,9 @@ static ech_status merge_branch(ech_tcompiler *const c, symbols *const s,
 
 /*
  * After an `if`: a name that some branch stores, and that was not stored before, may not have been
- * stored after all. Then it is what it was outside: the outer scope's, or the arguments'.
+ * stored after all. Then it is what it was outside: the outer scope's, or the arguments'. Only the
+ * name's load changes: it is computed when the scope is entered, and a branch that does run
+ * overwrites the slot.
  */
 static ech_status merge_branches(ech_tcompiler *const c, symbols *const s,
                                  const symbols branches[3])
@@ -262,6 +284,7 @@ static ech_status analyse_target(ech_tcompiler *const c, symbols *const s, const
     return ECH_OK;
 }
 
+/* All three branches begin from the same symbols; node->list are the elifs, taken as one branch. */
 static ech_status analyse_if(ech_tcompiler *const c, symbols *const s, const ech_tnode *const node)
 {
     symbols branches[3];
@@ -290,6 +313,10 @@ static ech_status analyse_expr(ech_tcompiler *const c, symbols *const s,
     return ECH_OK;
 }
 
+/*
+ * Inner scopes are not entered, only what they evaluate outside of themselves: a loop's iterable, a
+ * call's arguments, the values of a with.
+ */
 static ech_status analyse_node(ech_tcompiler *const c, symbols *const s,
                                const ech_tnode *const node)
 {
@@ -347,6 +374,11 @@ static void seek_target(seeker *const k, const ech_tnode *const t)
     }
 }
 
+/*
+ * Like jinja2's search for undeclared names: in source order, a store hides every read after it,
+ * also if the store is in a branch that may not run. That decides whether `loop`, `caller`,
+ * `kwargs` and `varargs` exist.
+ */
 static void seek(seeker *const k, const ech_tnode *const node)
 {
     if (node == NULL) return;
@@ -408,7 +440,10 @@ static ech_status open_function(ech_tcompiler *const c, function *const up, func
     return ech_tcompile_alloc(c, 1, sizeof *ret->code, &ret->code);
 }
 
-/* What entering the scope does, for the interpreter. */
+/*
+ * What entering the scope does, for the interpreter. hops are counted from the function whose scope
+ * is entered to the one that owns the slot.
+ */
 static ech_status save_loads(ech_tcompiler *const c, const symbols *const s, ech_tscope *const ret)
 {
     ECH_TRY(ech_tcompile_alloc(c, s->n + 1, sizeof *ret->loads, &ret->loads));
@@ -487,7 +522,10 @@ static place inside(const place *const at, symbols *const syms)
     return (place){ .c = at->c, .syms = syms, .in_loop = at->in_loop };
 }
 
-/* A test's target is a second tree over the test's slots. */
+/*
+ * A test's target is a second tree over the test's slots. Deep, because each copy gets its own
+ * refs.
+ */
 static ech_status copy_target(ech_tcompiler *const c, const ech_tnode *const t,
                               ech_tnode **const ret)
 {
@@ -501,6 +539,7 @@ static ech_status copy_target(ech_tcompiler *const c, const ech_tnode *const t,
     return ECH_OK;
 }
 
+/* The test is a function of its own (a generator in jinja2) with the target as its parameter. */
 static ech_status resolve_loop_test(const place *const at, ech_tnode *const node)
 {
     function fn;
@@ -525,6 +564,11 @@ static ech_status check_loop_name(ech_tcompiler *const c, const ech_tnode *const
                     : ECH_OK;
 }
 
+/*
+ * The iterable and the test belong to the scope outside, the target and the body to the one inside;
+ * the else part has a third. A recursive loop is a function, so its body may not break an outer
+ * loop.
+ */
 static ech_status resolve_for(const place *const at, ech_tnode *const node)
 {
     function own = { 0 };
@@ -575,7 +619,10 @@ static ech_status resolve_if(const place *const at, ech_tnode *const node)
     return resolve_list(&soft, node->orelse);
 }
 
-/* caller, kwargs and varargs are parameters of a macro that reads them. */
+/*
+ * caller, kwargs and varargs are parameters of a macro that reads them. A declared parameter of
+ * that name takes the place of the special one; for caller it must have a default, as jinja2 says.
+ */
 static ech_status add_special(const place *const at, symbols *const syms,
                               const ech_tnode *const node, const char *const name,
                               bool *const ret_has, uint32_t *const ret_slot)
@@ -643,6 +690,7 @@ static ech_status resolve_macro(const place *const at, ech_tnode *const node)
     return ECH_OK;
 }
 
+/* The target belongs outside, the text and the filters inside. */
 static ech_status resolve_set_block(const place *const at, ech_tnode *const node)
 {
     symbols syms;

@@ -6,6 +6,13 @@
  * of equals; until none is left. Short pieces do it by scanning, long ones with a heap, in
  * n log n. Most pieces of a text are words that were seen before: those come from the cache
  * (tokenizer_words.c).
+ *
+ * Invariant: the result is the reference's (Hugging Face's tokenizers) for every piece, whichever
+ * of the two loops ran and whether the cache answered. Both loops take the lowest rank first and
+ * the leftmost of equal ranks. The model is shared and read-only; the scratch belongs to the
+ * calling thread.
+ *
+ * Left out: cutting text into pieces (tokenizer_pretok.c), dropout, and the making of merges.
  */
 #include <stdlib.h>
 
@@ -18,6 +25,11 @@
 /* U+2581, which SentencePiece writes for a space. */
 #define META "\xE2\x96\x81"
 
+/*
+ * Open addressing with linear probes; the key is stored plus one so that 0 can mean empty. The
+ * table always has an empty slot (ech_model_reserve_merges), which ends the probe. The multiplier
+ * is 2^64 divided by the golden ratio, the shift takes its well-mixed middle bits.
+ */
 static const ech_merge *find_merge(const ech_model *const m, const int32_t left,
                                    const int32_t right)
 {
@@ -30,6 +42,10 @@ static const ech_merge *find_merge(const ech_model *const m, const int32_t left,
     return NULL;
 }
 
+/*
+ * Contents past the old capacity are garbage, and nothing needs the old ones: called before
+ * spelling.
+ */
 static ech_status symbols_reserve(ech_model_scratch *const s, const size_t n)
 {
     if (n <= s->cap_symbols) return ECH_OK;
@@ -60,7 +76,11 @@ static void flush_unknown(speller *const sp)
     sp->has_pending = false;
 }
 
-/* The symbol's text as the vocabulary would hold it: prefix, characters, suffix. */
+/*
+ * The symbol's text as the vocabulary would hold it: prefix, characters, suffix. A byte is spelled
+ * by GPT-2's alphabet when the model is byte-level, since that is how its vocabulary writes it. The
+ * result is in s->text until the next call.
+ */
 static ech_status spell(speller *const sp, const char *const unit, const size_t len,
                         const bool is_first, const bool is_last)
 {
@@ -77,7 +97,11 @@ static ech_status spell(speller *const sp, const char *const unit, const size_t 
     return is_last ? ech_buf_append(text, sp->m->suffix.ptr, sp->m->suffix.len) : ECH_OK;
 }
 
-/* A spelled symbol that the vocabulary lacks: its bytes, or the unknown token, or nothing. */
+/*
+ * A spelled symbol that the vocabulary lacks: its bytes, or the unknown token, or nothing. Byte
+ * fallback is all or nothing for a symbol: a character of which one byte has no token becomes the
+ * unknown token as a whole.
+ */
 static ech_status put_unknown(speller *const sp, ech_error *const err)
 {
     const ech_model *const m = sp->m;
@@ -113,7 +137,10 @@ static ech_status spell_unit(speller *const sp, const char *const unit, const si
     return ECH_OK;
 }
 
-/* Bytes of the unit at piece[i]: one byte, or one character. */
+/*
+ * Bytes of the unit at piece[i]: one byte, or one character. Ill-formed UTF-8 counts as one byte a
+ * unit: the text may be any bytes.
+ */
 static size_t unit_len(const ech_model *const m, const char *const piece, const size_t len,
                        const size_t i)
 {
@@ -123,7 +150,12 @@ static size_t unit_len(const ech_model *const m, const char *const piece, const 
     return n > 0 ? (size_t)n : 1;
 }
 
-/* The piece's first symbols. *ret_n may be 0: characters without an id and no unknown token. */
+/*
+ * The piece's first symbols. *ret_n may be 0: characters without an id and no unknown token.
+ * char_ids answers single bytes without a look-up in the vocabulary, used only where no prefix or
+ * suffix changes the spelling. The room reserved is the bound that lets put_symbol write without a
+ * check.
+ */
 static ech_status spell_piece(const ech_model *const m, ech_model_scratch *const s,
                               const char *const piece, const size_t len, size_t *const ret_n,
                               ech_error *const err)
@@ -151,7 +183,12 @@ static ech_status spell_piece(const ech_model *const m, ech_model_scratch *const
     return ECH_OK;
 }
 
-/* Merges by looking at all pairs each time. Returns how many symbols are left, at the front. */
+/*
+ * Merges by looking at all pairs each time. Returns how many symbols are left, at the front. n is
+ * at most SCAN_MAX, so the pairs are 256 bytes on the stack and the quadratic loop stays in the
+ * first-level cache. Only the two pairs beside a merge are looked up again. The strict < takes the
+ * leftmost of equal ranks.
+ */
 static size_t merge_by_scan(const ech_model *const m, ech_symbol *const sym, size_t n)
 {
     const ech_merge *pair[SCAN_MAX]; /* pair[i]: the merge of i and i + 1 */
@@ -181,6 +218,10 @@ static size_t merge_by_scan(const ech_model *const m, ech_symbol *const sym, siz
     return n;
 }
 
+/*
+ * order is rank << 32 | position: one comparison gives the lowest rank and, among equals, the
+ * leftmost.
+ */
 static void heap_down(ech_candidate *const h, const size_t n, size_t i)
 {
     const ech_candidate moving = h[i];
@@ -203,7 +244,10 @@ static void heap_push(ech_model_scratch *const s, const ech_candidate c)
     s->heap[i] = c;
 }
 
-/* The pair that begins at position at, when it has a merge. */
+/*
+ * The pair that begins at position at, when it has a merge. left and right are remembered, so that
+ * a candidate can tell later whether it is stale.
+ */
 static bool candidate_at(const ech_model *const m, const ech_symbol *const sym, const int32_t at,
                          ech_candidate *const ret_c)
 {
@@ -215,7 +259,10 @@ static bool candidate_at(const ech_model *const m, const ech_symbol *const sym, 
     return true;
 }
 
-/* Every merge takes one symbol away and adds at most two candidates. */
+/*
+ * Every merge takes one symbol away and adds at most two candidates. n - 1 candidates at first, two
+ * more for each of at most n - 1 merges: below 3 n, so that heap_push needs no check.
+ */
 static ech_status heap_reserve(ech_model_scratch *const s, const size_t n)
 {
     const size_t need = 3 * n + 1;
@@ -227,6 +274,12 @@ static ech_status heap_reserve(ech_model_scratch *const s, const size_t n)
     return ECH_OK;
 }
 
+/*
+ * Candidates are not removed when a merge makes them void; they are skipped when they come up,
+ * because one of the two ids has changed. An id is compared, not a version: should the same pair
+ * stand there again, merging it is what the rule asks for at that rank. Symbols are a doubly linked
+ * list over the array, so positions keep their order.
+ */
 static ech_status merge_by_heap(const ech_model *const m, ech_model_scratch *const s,
                                 const size_t n)
 {
@@ -284,7 +337,11 @@ static ech_status encode_word(const ech_model *const m, ech_model_scratch *const
     return append_symbols(s->symbols, n, ids);
 }
 
-/* The whole piece as one token of the vocabulary, or -1. */
+/*
+ * The whole piece as one token of the vocabulary, or -1. For ignore_merges (Llama 3's way): a piece
+ * that is a token of the vocabulary is that token, even if no row of merges leads to it. 2 * len is
+ * enough: GPT-2's characters take at most two bytes of UTF-8.
+ */
 static int32_t whole_piece(const ech_model *const m, ech_model_scratch *const s,
                            const char *const piece, const size_t len)
 {
@@ -309,7 +366,11 @@ static ech_status encode_fresh(const ech_model *const m, ech_model_scratch *cons
     return encode_word(m, s, piece, len, ids, err);
 }
 
-/* Where the next word begins: before a U+2581 that follows another character. */
+/*
+ * Where the next word begins: before a U+2581 that follows another character. The run of U+2581 at
+ * the front belongs to the word. memchr looks for the first byte only, which is what makes this
+ * cheap on text without it.
+ */
 static size_t word_end(const char *const piece, const size_t len, const size_t from)
 {
     size_t i = from;
@@ -326,6 +387,11 @@ static size_t word_end(const char *const piece, const size_t len, const size_t f
     return len;
 }
 
+/*
+ * Where the vocabulary proves that no token crosses a U+2581 (cuts_at_meta), a SentencePiece-style
+ * text that has no pre-tokenizer is cut there: words are cached and a long text doesn't become one
+ * heap. The ids are the same as for the whole.
+ */
 ech_status ech_bpe_encode(const ech_model *const m, ech_model_scratch *const s,
                           const char *const piece, const size_t len, ech_ids *const ids,
                           ech_error *const err)

@@ -4,6 +4,13 @@
  * kind, the name of its cutting rule, tokens, scores, types. What the converter left out (the
  * pattern, the normal form, the decoder) is put back here, so that ids are those of the
  * tokenizer.json that the file was made from.
+ *
+ * Invariant: the arrays of the file are only read; texts are copied to the tokenizer's arena, so
+ * the file may be unmapped afterwards. Everything in it is untrusted: counts, ids and scores are
+ * checked by check_vocab before anything is built, texts must be UTF-8.
+ *
+ * Left out: reading the GGUF file itself (the model's reader fills ech_gguf_vocab). Runs while a
+ * model is opened, on that thread.
  */
 #include <math.h>
 #include <stdio.h>
@@ -67,6 +74,10 @@ typedef struct pre_rule {
     bool ignores_merges;
 } pre_rule;
 
+/*
+ * One row for each way of cutting; names are those that llama.cpp's converter writes into
+ * tokenizer.ggml.pre.
+ */
 static const pre_rule PRE_RULES[] = {
     { " qwen2 megrez hunyuan ", { QWEN2 }, .has_nfc = true },
     { " qwen35 ", { QWEN35 }, .has_nfc = true },
@@ -89,6 +100,7 @@ static const pre_rule PRE_RULES[] = {
     { " viking ", { BLOOM, "\\p{N}" } },
 };
 
+/* A name is searched with its two blanks, so that no part of another one matches. */
 static const pre_rule *find_rule(const char *const name)
 {
     char wanted[64];
@@ -142,11 +154,13 @@ static ech_str piece_at(const ech_gguf_vocab *const v, const size_t i)
     return (ech_str){ v->tokens[i].ptr, v->tokens[i].len };
 }
 
+/* A file without types has normal tokens only. */
 static int32_t type_of(const ech_gguf_vocab *const v, const size_t i)
 {
     return v->types != NULL ? v->types[i] : ECH_PIECE_NORMAL;
 }
 
+/* Unknown counts as added: its text in a prompt is the token, as with the original tokenizers. */
 static bool is_added(const int32_t type)
 {
     return type == ECH_PIECE_CONTROL || type == ECH_PIECE_USER_DEFINED || type == ECH_PIECE_UNKNOWN;
@@ -190,6 +204,7 @@ static ech_status add_pieces(ech_tokenizer *const t, const ech_gguf_vocab *const
     return ECH_OK;
 }
 
+/* Control and unknown tokens are special; user-defined ones are merely added. */
 static ech_status add_added(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                             ech_error *const err)
 {
@@ -208,6 +223,10 @@ static ech_status add_added(ech_tokenizer *const t, const ech_gguf_vocab *const 
     return ECH_OK;
 }
 
+/*
+ * A merge is two parts with a space between; the search begins at the second byte, since the left
+ * part is never empty.
+ */
 static ech_status add_merges(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                              ech_error *const err)
 {
@@ -249,6 +268,7 @@ static uint32_t count_chars(const char *const s, const size_t len)
     return n;
 }
 
+/* The list may have several times as many entries as the vocabulary has tokens. */
 static ech_status splits_push(splits *const list, const split s)
 {
     if (list->n == list->cap) {
@@ -262,7 +282,11 @@ static ech_status splits_push(splits *const list, const split s)
     return ECH_OK;
 }
 
-/* Best score first, then longer parts first; among the ways to make one token, lower ids first. */
+/*
+ * Best score first, then longer parts first; among the ways to make one token, lower ids first.
+ * This is the order in which the conversion of SentencePiece models to tokenizer.json ranks the
+ * merges, so ids come out equal. It is total, so qsort's order of equals doesn't matter.
+ */
 static int compare_splits(const void *const pa, const void *const pb)
 {
     const split *const a = pa, *const b = pb;
@@ -274,6 +298,10 @@ static int compare_splits(const void *const pa, const void *const pb)
     return a->right < b->right ? -1 : a->right > b->right;
 }
 
+/*
+ * Every cut at a character's border whose two sides are tokens. Tokens over 512 bytes (runs of one
+ * character) would make their cost quadratic and are made by no merge.
+ */
 static ech_status add_splits(const ech_model *const m, const ech_gguf_vocab *const v,
                              const size_t id, splits *const list)
 {
@@ -297,6 +325,9 @@ static ech_status add_splits(const ech_model *const m, const ech_gguf_vocab *con
     return ECH_OK;
 }
 
+/*
+ * The file holds no merges for this kind, only scores; a token's score ranks all ways to make it.
+ */
 static ech_status merges_from_scores(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                                      ech_error *const err)
 {
@@ -334,6 +365,7 @@ static bool adds(const int said, const bool habit)
     return said < 0 ? habit : said != 0;
 }
 
+/* Llama 3's files may say nothing about BOS although the original tokenizer adds it. */
 static ech_status open_gpt2(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                             ech_error *const err)
 {
@@ -373,6 +405,10 @@ static ech_status add_sentencepiece_decoder(ech_tokenizer *const t, const bool s
     return strips ? ech_decoder_add(&t->decoder, strip) : ECH_OK;
 }
 
+/*
+ * There is no pre-tokenizer: a whole text is one piece, cut at U+2581 by the model where that is
+ * safe.
+ */
 static ech_status open_llama(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                              ech_error *const err)
 {
@@ -398,6 +434,7 @@ static ech_status open_llama(ech_tokenizer *const t, const ech_gguf_vocab *const
                       adds(v->add_eos, false) ? v->eos_id : ECH_NO_ID);
 }
 
+/* In SentencePiece's order: the table of characters, then the ends, then runs of spaces. */
 static ech_status t5_normalizer(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                                 ech_error *const err)
 {
@@ -422,6 +459,7 @@ static ech_status t5_normalizer(ech_tokenizer *const t, const ech_gguf_vocab *co
     return ech_normalizer_add(&t->normalizer, runs);
 }
 
+/* An unknown character costs 10 more than the worst piece: SentencePiece's penalty. */
 static ech_status open_t5(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                           ech_error *const err)
 {
@@ -456,6 +494,7 @@ static ech_status open_t5(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                       adds(v->add_eos, true) ? v->eos_id : ECH_NO_ID);
 }
 
+/* The uncased normalizer: a GGUF file doesn't say which one the model had. */
 static ech_status open_bert(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                             ech_error *const err)
 {
@@ -514,6 +553,7 @@ static ech_status check_vocab(const ech_gguf_vocab *const v, ech_error *const er
     return ECH_OK;
 }
 
+/* By the value of tokenizer.ggml.model. */
 static ech_status open_kind(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                             ech_error *const err)
 {
@@ -549,6 +589,10 @@ static ech_status open_all(ech_tokenizer *const t, const ech_gguf_vocab *const v
     return ECH_OK;
 }
 
+/*
+ * Errors are collected in detail first: some calls return a bare status, which then gets a text
+ * here.
+ */
 ech_status ech_tokenizer_open_gguf(ech_tokenizer **const ret_tok, const ech_gguf_vocab *const vocab,
                                    ech_error *const err)
 {

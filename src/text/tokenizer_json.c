@@ -3,6 +3,13 @@
  * tokenizer.json as a whole: its model with vocabulary and merges, the added tokens, and the
  * folder around it. Every size and id is checked before it is used; what isn't known is refused by
  * name.
+ *
+ * Invariant: the two members that make up nearly all of the file, vocabulary and merges, are never
+ * parsed into a tree. They are found by a scan, replaced by null in a copy that jansson reads, and
+ * then read in place, straight into the model's tables.
+ *
+ * The file is untrusted. Runs while a tokenizer is opened, on that thread; src.t is the caller's to
+ * close, whatever happens.
  */
 #include "src/text/tokenizer_json.h"
 
@@ -25,6 +32,7 @@ typedef struct source {
     ech_error *err;
 } source;
 
+/* Absent and null leave {NULL, 0}. The copy is in the arena, which outlives the JSON tree. */
 ech_status ech_part_string(const json_t *const o, const char *const key, const char *const what,
                            ech_tokenizer *const t, ech_str *const ret_s, ech_error *const err)
 {
@@ -99,6 +107,7 @@ static ech_status model_member(source *const src, ech_json_scan *const in, const
     return ECH_OK;
 }
 
+/* A second "model" would leave the extents and the tree disagreeing about which one is meant. */
 static ech_status top_member(source *const src, ech_json_scan *const in, const ech_str key)
 {
     extent at;
@@ -107,7 +116,10 @@ static ech_status top_member(source *const src, ech_json_scan *const in, const e
     return each_member(src, in, model_member);
 }
 
-/* Copies the file with null in place of the large members. */
+/*
+ * Copies the file with null in place of the large members. The two extents in the order of the
+ * file, since members of an object have none.
+ */
 static ech_status reduced(const source *const src, ech_buf *const out)
 {
     extent a = src->vocab, b = src->merges;
@@ -126,6 +138,7 @@ static ech_status reduced(const source *const src, ech_buf *const out)
     return ech_buf_append(out, src->json + done, src->len - done);
 }
 
+/* The scan keeps the whole file as its text, so that errors have the file's lines and columns. */
 static ech_json_scan scan_at(const source *const src, const extent at)
 {
     return (ech_json_scan){ .s = src->json, .len = at.to, .at = at.from, .err = src->err };
@@ -174,6 +187,7 @@ static ech_status read_vocab_object(const source *const src, ech_json_scan *cons
     return ech_json_expect(in, '}');
 }
 
+/* ids grow by one from 0, so doubling once is enough. */
 static ech_status add_score(ech_model *const m, const size_t id, const double score,
                             size_t *const cap)
 {
@@ -188,7 +202,10 @@ static ech_status add_score(ech_model *const m, const size_t id, const double sc
     return ECH_OK;
 }
 
-/* [["text", score], …]: ids are places in the list. */
+/*
+ * [["text", score], …]: ids are places in the list. Scores are log probabilities; the unknown
+ * token's is lower than all of them.
+ */
 static ech_status read_vocab_array(const source *const src, ech_json_scan *const in,
                                    ech_buf *const scratch)
 {
@@ -219,7 +236,10 @@ static ech_status read_vocab_array(const source *const src, ech_json_scan *const
     return ech_json_expect(in, ']');
 }
 
-/* One merge, ["left", "right"] or "left right". */
+/*
+ * One merge, ["left", "right"] or "left right". Both forms go into one buffer: left and right are
+ * views of it until the next call.
+ */
 static ech_status read_merge(ech_json_scan *const in, ech_buf *const pair, ech_str *const ret_left,
                              ech_str *const ret_right)
 {
@@ -247,6 +267,10 @@ static ech_status read_merge(ech_json_scan *const in, ech_buf *const pair, ech_s
     return ECH_OK;
 }
 
+/*
+ * Quotes are counted beforehand for an upper bound, two or four a merge, so the table never has to
+ * grow.
+ */
 static ech_status read_merges(const source *const src, ech_buf *const scratch)
 {
     ech_json_scan in = scan_at(src, src->merges);
@@ -283,7 +307,10 @@ static ech_status read_vocab(const source *const src, ech_buf *const scratch)
     return read_vocab_array(src, &in, scratch);
 }
 
-/* The kind, by "type" or, in old files, by what is there. */
+/*
+ * The kind, by "type" or, in old files, by what is there. Only BPE has merges, only Unigram's
+ * vocabulary is a list, only WordPiece bounds the length of a word.
+ */
 static ech_status model_kind(const source *const src, const json_t *const model,
                              ech_model_kind *const ret_kind)
 {
@@ -313,6 +340,9 @@ static ech_status model_kind(const source *const src, const json_t *const model,
     return ECH_OK;
 }
 
+/*
+ * The limit of 64 keeps what spelling one symbol needs small (see spell_piece in tokenizer_bpe.c).
+ */
 static ech_status read_model_options(const source *const src, const json_t *const model)
 {
     ech_model *const m = &src->t->model;
@@ -339,7 +369,10 @@ static ech_status read_model_options(const source *const src, const json_t *cons
     return ECH_OK;
 }
 
-/* The unknown token: by text, or for Unigram by id. */
+/*
+ * The unknown token: by text, or for Unigram by id. For the others an unknown token that is in no
+ * vocabulary is remembered as such: it is an error only when a text needs it.
+ */
 static ech_status read_unknown(const source *const src, const json_t *const model)
 {
     ech_model *const m = &src->t->model;
@@ -360,6 +393,10 @@ static ech_status read_unknown(const source *const src, const json_t *const mode
     return ECH_OK;
 }
 
+/*
+ * The unknown token is looked up after the vocabulary was read, merges last, since they refer to
+ * it.
+ */
 static ech_status read_model(source *const src, const json_t *const model)
 {
     ech_model_kind kind = ECH_MODEL_BPE;
@@ -408,6 +445,10 @@ static ech_status read_added(const source *const src, const json_t *const list)
     return ECH_OK;
 }
 
+/*
+ * A byte-level model is told by its pre-tokenizer, so the model's tables of bytes are made after
+ * that, in ech_tokenizer_finish.
+ */
 static ech_status read_parts(source *const src, const json_t *const top)
 {
     ech_tokenizer *const t = src->t;
@@ -421,7 +462,10 @@ static ech_status read_parts(source *const src, const json_t *const top)
     return read_added(src, json_object_get(top, "added_tokens"));
 }
 
-/* Parses a small document, refusing what jansson refuses. */
+/*
+ * Parses a small document, refusing what jansson refuses. A NUL within a string is allowed, as JSON
+ * allows it.
+ */
 static ech_status load_json(const char *const s, const size_t len, const size_t flags,
                             const char *const name, json_t **const ret, ech_error *const err)
 {
@@ -466,6 +510,7 @@ static const char *const SPECIAL_KEYS[ECH_SPECIAL_COUNT] = {
     "bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token",
 };
 
+/* A value is a text or an added token as an object. The first file that names a token wins. */
 static ech_status read_config(ech_tokenizer *const t, const char *const json, const size_t len,
                               const char *const name, ech_error *const err)
 {
@@ -545,6 +590,7 @@ static ech_status read_file(const char *const dir, const char *const name, const
     return rc;
 }
 
+/* The buffers are the caller's, on failure too. */
 static ech_status open_files(ech_tokenizer **const ret_tok, const char *const dir, ech_buf files[3],
                              ech_error *const err)
 {

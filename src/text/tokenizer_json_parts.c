@@ -2,6 +2,15 @@
 /*
  * The parts of tokenizer.json around the model: normalizer, pre-tokenizer, decoder and
  * post-processor, each a chain that "Sequence" nests. One function per part, a table of its types.
+ *
+ * The reference is Hugging Face's tokenizers: defaults of absent members, and composite parts taken
+ * apart into simple operations, are as there. Invariant: what a part is made of lives in the
+ * tokenizer's arena or is owned by the operation; an operation that could not be added has freed
+ * its regex.
+ *
+ * Bounds: MAX_DEPTH of nested Sequences, MAX_SEQUENCE parts in each. A type that is not in its
+ * table is refused by name: guessing would change ids silently. Runs while a tokenizer is opened,
+ * on that thread.
  */
 #include <stdlib.h>
 
@@ -54,7 +63,9 @@ static ech_status each_of(ech_tokenizer *const t, const json_t *const part, cons
     return ECH_OK;
 }
 
-/* The part's type; NULL when there is no part. */
+/*
+ * The part's type; NULL when there is no part. null and an absent member both mean: nothing to do.
+ */
 static ech_status part_name(const json_t *const part, const int depth, const char *const what,
                             const char **const ret_name, ech_error *const err)
 {
@@ -80,7 +91,11 @@ static ech_status read_part(ech_tokenizer *const t, const json_t *const part,
 #define READ_PART(types)                                                                           \
     read_part(t, part, name, (types), sizeof(types) / sizeof(types)[0], what, err)
 
-/* {"String": …} or {"Regex": …}, or a bare string: the pattern, and a regex where it is one. */
+/*
+ * {"String": …} or {"Regex": …}, or a bare string: the pattern, and a regex where it is one.
+ * *ret_re is NULL for a string; with it ret_s is the regex's source. Both null-safe: an absent
+ * pattern is an error here, not at its first use.
+ */
 static ech_status read_pattern(ech_tokenizer *const t, const json_t *const part,
                                const char *const what, ech_str *const ret_s,
                                ech_regex **const ret_re, ech_error *const err)
@@ -134,6 +149,7 @@ SIMPLE_NORM(norm_nmt, ECH_NORM_NMT)
 SIMPLE_NORM(norm_byte_level, ECH_NORM_BYTE_LEVEL)
 #undef SIMPLE_NORM
 
+/* flags: 1 left, 2 right. */
 static ech_status norm_strip(ech_tokenizer *const t, const json_t *const part,
                              const char *const what, ech_error *const err)
 {
@@ -153,6 +169,7 @@ static ech_status norm_prepend(ech_tokenizer *const t, const json_t *const part,
     return add_norm(t, op, what, err);
 }
 
+/* An empty string would match between all characters. */
 static ech_status norm_replace(ech_tokenizer *const t, const json_t *const part,
                                const char *const what, ech_error *const err)
 {
@@ -192,7 +209,11 @@ static int base64_value(const char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes in place of nothing: the result goes to the arena. ptr NULL: not base64, or no memory. */
+/*
+ * Decodes in place of nothing: the result goes to the arena. ptr NULL: not base64, or no memory.
+ * Four characters make three bytes; leftover bits at the end are dropped, as is everything from "="
+ * on.
+ */
 static ech_str decode_base64(ech_tokenizer *const t, const ech_str s)
 {
     char *const out = ech_arena_alloc(&t->arena, s.len / 4 * 3 + 4);
@@ -211,6 +232,10 @@ static ech_str decode_base64(ech_tokenizer *const t, const ech_str s)
     return (ech_str){ out, n };
 }
 
+/*
+ * SentencePiece's table, untrusted like the rest of the file: ech_charsmap_valid checks it once, so
+ * look-ups need not. An empty one does nothing.
+ */
 static ech_status norm_precompiled(ech_tokenizer *const t, const json_t *const part,
                                    const char *const what, ech_error *const err)
 {
@@ -261,6 +286,10 @@ static ech_status add_pretok(ech_tokenizer *const t, const ech_pretok_op op, con
     return added(ech_pretok_add(&t->pretok, op), what, err);
 }
 
+/*
+ * NAMES are in the order of ech_split_behavior. io keeps its value, ISOLATED, where nothing is
+ * said.
+ */
 static ech_status read_behavior(const json_t *const part, const char *const what,
                                 ech_split_behavior *const io, ech_error *const err)
 {
@@ -294,6 +323,10 @@ static ech_status add_gpt2(ech_tokenizer *const t, ech_error *const err)
     return add_pretok(t, op, "the pre-tokenizer", err);
 }
 
+/*
+ * In this order: the space, the cut, then bytes to characters, so that the pattern sees the text
+ * itself.
+ */
 static ech_status pretok_byte_level(ech_tokenizer *const t, const json_t *const part,
                                     const char *const what, ech_error *const err)
 {
@@ -316,7 +349,7 @@ static ech_status pretok_digits(ech_tokenizer *const t, const json_t *const part
     return add_pretok(t, op, what, err);
 }
 
-/* The scheme, or in older files add_prefix_space. */
+/* The scheme, or in older files add_prefix_space. NAMES are in the order of ech_meta_scheme. */
 static ech_status read_scheme(const json_t *const part, const char *const what,
                               ech_meta_scheme *const ret, ech_error *const err)
 {
@@ -409,6 +442,10 @@ ech_status ech_json_pretok(ech_tokenizer *const t, const json_t *const part, con
     return READ_PART(TYPES);
 }
 
+/*
+ * A byte-level BPE reads raw bytes (see ech_model.is_byte_level), so spelling each byte as a
+ * character and reading it back is left out where it is the last operation.
+ */
 bool ech_pretok_take_byte_chars(ech_pretok *const p)
 {
     if (p->n_ops == 0 || p->ops[p->n_ops - 1].kind != ECH_PRETOK_BYTE_CHARS) return false;
@@ -459,6 +496,7 @@ static ech_status decode_strip(ech_tokenizer *const t, const json_t *const part,
     return add_decoder(t, op, what, err);
 }
 
+/* A leading space is taken off exactly if encoding may have put it there. */
 static ech_status decode_metaspace(ech_tokenizer *const t, const json_t *const part,
                                    const char *const what, ech_error *const err)
 {
@@ -470,6 +508,7 @@ static ech_status decode_metaspace(ech_tokenizer *const t, const json_t *const p
     return add_decoder(t, op, what, err);
 }
 
+/* cleanup also joins what was split around punctuation and English short forms. */
 static ech_status decode_wordpiece(ech_tokenizer *const t, const json_t *const part,
                                    const char *const what, ech_error *const err)
 {
@@ -524,7 +563,10 @@ ech_status ech_json_decoder(ech_tokenizer *const t, const json_t *const part, co
 
 /* ---- Post-processors ---- */
 
-/* Puts ids around what earlier post-processors have put around the text. */
+/*
+ * Puts ids around what earlier post-processors have put around the text. Later post-processors go
+ * outside: before what was in front, and behind what was at the end.
+ */
 static ech_status add_around(ech_tokenizer *const t, const int32_t *const before,
                              const size_t n_before, const int32_t *const after,
                              const size_t n_after, ech_error *const err)
@@ -566,6 +608,7 @@ static ech_status template_ids(const json_t *const specials, const char *const n
     return ECH_OK;
 }
 
+/* Only "single" is read; pairs of texts are never encoded here. */
 static ech_status post_template(ech_tokenizer *const t, const json_t *const part,
                                 const char *const what, ech_error *const err)
 {

@@ -2,6 +2,10 @@
 /*
  * Open addressing, at most half full. The trie keeps its edges in one hash table: a vocabulary of
  * 250 000 pieces has a million nodes, nearly all with one child.
+ *
+ * Invariants: a table has always more slots than entries, so a probe ends; slots hold id + 1, and 0
+ * is empty. Texts are borrowed and must outlive the lexicon. The seed is random against files that
+ * are made to collide. Not locked: built by one thread, read-only afterwards.
  */
 #include "src/text/tokenizer_lexicon.h"
 
@@ -77,7 +81,7 @@ static ech_status lexicon_rehash(ech_lexicon *const lex)
     return ECH_OK;
 }
 
-/* Room for id in texts[]. */
+/* Room for id in texts[]. New places are zeroed: ptr NULL is an id without a text. */
 static ech_status lexicon_grow(ech_lexicon *const lex, const size_t id)
 {
     if (id < lex->cap_ids) return ECH_OK;
@@ -111,6 +115,7 @@ ech_status ech_lexicon_add(ech_lexicon *const lex, const ech_str text, const int
     return ECH_OK;
 }
 
+/* max_len refuses long pieces before they are hashed. An empty slot is 0, so it comes out as -1. */
 int32_t ech_lexicon_find(const ech_lexicon *const lex, const char *const ptr, const size_t len)
 {
     if (len > lex->max_len || lex->slots == NULL) return -1;
@@ -138,6 +143,7 @@ void ech_trie_fini(ech_trie *const trie)
     *trie = (ech_trie){ 0 };
 }
 
+/* There is room and the key is new: the caller has seen to both. */
 static void edge_put(ech_trie *const trie, const uint64_t key, const uint32_t child)
 {
     size_t i = (size_t)(((key ^ trie->seed) * 0x9E3779B97F4A7C15ULL) >> 24) & trie->mask;
@@ -162,7 +168,11 @@ static ech_status edges_grow(ech_trie *const trie)
     return ECH_OK;
 }
 
-/* A new node, the child of node over byte. */
+/*
+ * A new node, the child of node over byte. The root's children are an array (first), since every
+ * walk begins there; all others are edges of the table. The key is node and byte, plus one, so that
+ * 0 can mean empty.
+ */
 static ech_status node_add(ech_trie *const trie, const uint32_t node, const uint8_t byte,
                            uint32_t *const ret_child)
 {

@@ -2,6 +2,11 @@
 /*
  * What the models share: vocabulary, merge table, scratch; and the two small models, WordPiece
  * (greedy longest match) and WordLevel (a look-up).
+ *
+ * Invariants: after ech_model_finish a model never changes, so any number of threads may use it,
+ * each with a scratch. The merge table always has an empty slot, which ends every probe. The
+ * tables' seed is random, so that no file can be made to collide on purpose; ids never depend on
+ * it.
  */
 #include "src/text/tokenizer_model.h"
 
@@ -13,6 +18,7 @@
 
 #define META "\xE2\x96\x81"
 
+/* Printable Latin-1 stands for itself; the other 68 bytes follow from U+0100 on. */
 uint32_t ech_byte_char(const uint8_t byte)
 {
     if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE) return byte;
@@ -103,7 +109,10 @@ ech_status ech_model_add_merge(ech_model *const m, const ech_str left, const ech
     return ECH_OK;
 }
 
-/* Whether U+2581 never stands behind another character within a token that merges make. */
+/*
+ * Whether U+2581 never stands behind another character within a token that merges make. Asked once,
+ * over all merges: if so, no merge ever joins across such a place, and cutting there is exact.
+ */
 static bool cuts_at_meta(const ech_model *const m)
 {
     if (m->is_byte_level || m->ignore_merges || m->prefix.len > 0 || m->suffix.len > 0)
@@ -121,6 +130,7 @@ static bool cuts_at_meta(const ech_model *const m)
     return true;
 }
 
+/* For other models only ASCII is one byte a character, so bytes from 0x80 on have no entry. */
 static void find_char_ids(ech_model *const m)
 {
     for (int b = 0; b < 256; b++) {
@@ -167,6 +177,7 @@ void ech_model_scratch_destroy(ech_model_scratch **const scratch)
     *scratch = NULL;
 }
 
+/* A vocabulary without its unknown token is found out only when a text needs it. */
 static ech_status put_unk(const ech_model *const m, ech_ids *const ids, ech_error *const err)
 {
     if (m->unk_id < 0)
@@ -202,6 +213,7 @@ static size_t count_chars(const char *const s, const size_t len)
     return n;
 }
 
+/* max_word_chars counts characters. Greedy from the left, with no way back. */
 static ech_status wordpiece_encode(const ech_model *const m, ech_model_scratch *const s,
                                    const char *const piece, const size_t len, ech_ids *const ids,
                                    ech_error *const err)

@@ -2,6 +2,15 @@
 /*
  * The operations. Each reads a text and either says that nothing changes, or writes the other one
  * of two buffers. ASCII goes a short way: no normal form changes it.
+ *
+ * Invariants: well-formed UTF-8 stays well-formed. Where tags are asked for, each byte of a result
+ * has the tags (bits, or-ed) of the source bytes it was made from, which is how origin survives
+ * normalisation. Two buffers take turns: the current text lies in one, the next is written to the
+ * other.
+ *
+ * The references are Hugging Face's tokenizers and the Unicode version its tables have; characters
+ * that are younger ("young") are left alone. The operations are shared and read-only, the scratch
+ * is one thread's. Left out: offsets.
  */
 #include "src/text/tokenizer_normalizer.h"
 
@@ -55,6 +64,7 @@ void ech_norm_scratch_fini(ech_norm_scratch *const s)
     ech_buf_fini(&s->run);
 }
 
+/* Or-ed: a character that was composed from two origins has both. */
 static uint8_t tags_of(const ech_norm_text *const in, const size_t from, const size_t to)
 {
     uint8_t tag = 0;
@@ -91,7 +101,11 @@ static ech_status put_cp(sink *const out, const uint32_t cp, const size_t from, 
     return put(out, c, (size_t)n, from, to);
 }
 
-/* Leaves in[…] out: only the beginning of a text needs to know. */
+/*
+ * Leaves in[…] out: only the beginning of a text needs to know. lost_start tells that the result's
+ * first byte isn't the source's first any more, which decides whether a Metaspace puts its
+ * character in front.
+ */
 static ech_status drop(sink *const out)
 {
     if (out->text->len == 0) out->lost_start = true;
@@ -109,6 +123,7 @@ static size_t char_at(const ech_norm_text *const in, const size_t i, uint32_t *c
     return n > 0 ? (size_t)n : 1;
 }
 
+/* Eight bytes at a time by their top bits. */
 static size_t ascii_len(const char *const s, const size_t len)
 {
     size_t i = 0;
@@ -133,7 +148,11 @@ static const int FORM_OPTIONS[] = {
     UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
 };
 
-/* Writes the normal form of in[from..to), a run that nothing outside of it combines with. */
+/*
+ * Writes the normal form of in[from..to), a run that nothing outside of it combines with. Asked for
+ * its size first, then decomposed and composed in place. The run is short in ordinary text, and 4
+ * bytes a character are enough for UTF-8 to be written over the code points.
+ */
 static ech_status put_form(sink *const out, const ech_norm_kind form, const size_t from,
                            const size_t to)
 {
@@ -228,6 +247,7 @@ static ech_status bert_clean_char(sink *const out, const uint32_t cp, const size
     return ech_char_is_space(cp) ? put(out, " ", 1, from, to) : copy(out, from, to);
 }
 
+/* The reference's list, its gap included (U+2B820 to U+2B91F). */
 static bool is_chinese(const uint32_t cp)
 {
     return (cp >= 0x4E00 && cp <= 0x9FFF) || (cp >= 0x3400 && cp <= 0x4DBF) ||
@@ -253,7 +273,10 @@ static ech_status byte_level_char(sink *const out, const size_t from, const size
     return ECH_OK;
 }
 
-/* Bytes of ASCII from i on that the operation leaves as they are. */
+/*
+ * Bytes of ASCII from i on that the operation leaves as they are. Must name only bytes that
+ * put_changed would copy: it is a short cut, not a rule of its own.
+ */
 static size_t unchanged_ascii(const ech_norm_kind kind, const ech_norm_text *const in, size_t i)
 {
     const size_t from = i;
@@ -289,6 +312,7 @@ static ech_status put_changed(const ech_norm_kind kind, sink *const out, const u
     }
 }
 
+/* A text that is unchanged ASCII from end to end is not copied at all. */
 static ech_status by_char(const ech_norm_op *const op, sink *const out, bool *const changed)
 {
     const ech_norm_text *const in = out->in;
@@ -396,6 +420,7 @@ static ech_status replace_regex(const ech_norm_op *const op, sink *const out,
     return *changed ? copy(out, done, in->len) : ECH_OK;
 }
 
+/* Nothing is put before an empty text. */
 static ech_status prepend(const ech_norm_op *const op, sink *const out, bool *const changed)
 {
     if (out->in->len == 0) return ECH_OK;
@@ -430,6 +455,10 @@ static ech_status charsmap_grapheme(const ech_norm_op *const op, sink *const out
     return ECH_OK;
 }
 
+/*
+ * Graphemes as in the reference, which looks up whole clusters: a letter with its accents may have
+ * a row.
+ */
 static ech_status precompiled(const ech_norm_op *const op, sink *const out)
 {
     const ech_norm_text *const in = out->in;
@@ -474,6 +503,7 @@ static ech_status run_op(const ech_norm_op *const op, sink *const out, ech_regex
     }
 }
 
+/* text points into the scratch afterwards, until the next call; untouched where nothing changed. */
 ech_status ech_normalizer_apply(const ech_normalizer *const n, ech_norm_scratch *const s,
                                 ech_regex_scratch *const re, ech_norm_text *const text,
                                 ech_error *const err)

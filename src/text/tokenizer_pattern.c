@@ -10,6 +10,15 @@
  * - (?i) inside a group holds to its end, alternatives included; (?m) is PCRE2's (?s)
  *
  * Literals are written as \x{…}, so that no character of the input can mean something else.
+ *
+ * Invariant: in->at moves forward only (but for the single steps back in classes), so time is
+ * linear in the pattern up to the copies that wrap() and intersections make. The depth limit holds
+ * for groups and classes together. What is not understood is refused with its place; nothing is
+ * passed through unread, since a construct that both engines know but read differently would change
+ * ids silently.
+ *
+ * Runs when a tokenizer is opened, on that thread; patterns come from the model's file and are
+ * untrusted. Left out: matching (tokenizer_regex.c), captures and back references.
  */
 #include <stdio.h>
 
@@ -64,6 +73,10 @@ static ech_status put_char(source *const in, ech_buf *const b, const uint32_t cp
     return put(in, b, text);
 }
 
+/*
+ * Byte offsets into the pattern; it is shown cut to 80 bytes, since files hold patterns of several
+ * thousand.
+ */
 static ech_status fail(const source *const in, const ech_status code, const char *const why)
 {
     return ech_fail_at(in->err, code, 0, 0, (int64_t)in->at,
@@ -89,7 +102,10 @@ static bool skip(source *const in, const char *const what)
     return true;
 }
 
-/* The next character of the pattern, which is UTF-8. */
+/*
+ * The next character of the pattern, which is UTF-8. The pattern was checked to be UTF-8 as a
+ * whole, so the fallback of one byte never happens.
+ */
 static uint32_t next_char(source *const in)
 {
     uint32_t cp = 0xFFFD;
@@ -121,6 +137,10 @@ static ech_status put_fresh(source *const in, ech_buf *const b, const char *cons
     return ECH_OK;
 }
 
+/*
+ * Names of more than two letters are scripts here; \p{sc:…} keeps PCRE2 from reading them as script
+ * extensions, which are larger sets.
+ */
 static ech_status put_property(source *const in, ech_buf *const b, const char *const name)
 {
     char text[48];
@@ -129,6 +149,10 @@ static ech_status put_property(source *const in, ech_buf *const b, const char *c
     return put_fresh(in, b, name);
 }
 
+/*
+ * names is a row of categories without separators ("LMNdNlPc"): an upper-case letter and perhaps a
+ * lower-case one.
+ */
 static ech_status put_properties(source *const in, ech_buf *const b, const char *const names)
 {
     char name[3] = "";
@@ -215,6 +239,7 @@ static const char *const SCRIPTS[] = {
     "Khmer",      "Mongolian", "Ethiopic",
 };
 
+/* A blank behind each, so that a search for "L " doesn't find "Lu ". */
 static const char CATEGORIES[] = "L M N P S Z Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf "
                                  "Po Sm Sc Sk So Zs Zl Zp Cc Cf Co ";
 
@@ -237,7 +262,11 @@ static ech_status put_named_set(source *const in, ech_buf *const b, const named_
     return put(in, b, set->items);
 }
 
-/* The inside of a class with the members of \p{name}. */
+/*
+ * The inside of a class with the members of \p{name}. Tried in order: a category by its short name,
+ * \w, the long names and POSIX classes, the scripts that tokenizers use. folded holds 31
+ * characters; longer names can't be any of these.
+ */
 static ech_status put_set_named(source *const in, ech_buf *const b, const ech_str name,
                                 const bool in_class)
 {
@@ -293,7 +322,10 @@ static ech_status read_property(source *const in, ech_str *const ret_name, bool 
     return ECH_OK;
 }
 
-/* The set's name that a backslash and this letter stand for; false when it is no such shorthand. */
+/*
+ * The set's name that a backslash and this letter stand for; false when it is no such shorthand. \h
+ * is a hexadecimal digit in Oniguruma; in PCRE2 it is horizontal white space.
+ */
 static ech_status read_shorthand(source *const in, ech_str *const ret_name, bool *const ret_negated,
                                  bool *const ret_is)
 {
@@ -337,6 +369,7 @@ static int hex_value(const char c)
     return -1;
 }
 
+/* At most eight digits, so v can't overflow. */
 static uint32_t read_hex(source *const in, const int max_digits)
 {
     uint32_t v = 0;
@@ -346,7 +379,10 @@ static uint32_t read_hex(source *const in, const int max_digits)
     return v;
 }
 
-/* The character of an escape that stands for one; in->at is behind the backslash. */
+/*
+ * The character of an escape that stands for one; in->at is behind the backslash. Letters that are
+ * no escape here are refused: they may be one in Oniguruma that is not rewritten.
+ */
 static ech_status read_escaped_char(source *const in, uint32_t *const ret_cp)
 {
     if (!more(in)) return fail(in, ECH_EFORMAT, "a backslash at the end");
@@ -421,7 +457,10 @@ static ech_status read_class_char(source *const in, uint32_t *const ret_cp)
     return read_escaped_char(in, ret_cp);
 }
 
-/* One member: a set, a nested class, a character or a range. */
+/*
+ * One member: a set, a nested class, a character or a range. A nested class becomes an alternative
+ * of its own, since [ … ] of PCRE2 can't hold it.
+ */
 static ech_status read_class_item(source *const in, charset *const set)
 {
     bool is = false;
@@ -455,7 +494,11 @@ static ech_status read_class_item(source *const in, charset *const set)
     return put_range(in, &set->items, first, last);
 }
 
-/* An expression for one character of the set. */
+/*
+ * An expression for one character of the set. alternatives begins with "|". Without items that bar
+ * is dropped. A negation with alternatives is a look-ahead that refuses them, then any character,
+ * line breaks included.
+ */
 static ech_status put_charset(source *const in, ech_buf *const out, const charset *const set,
                               const bool negated)
 {
@@ -500,7 +543,10 @@ static ech_status read_class_operand(source *const in, ech_buf *const out, const
     return rc;
 }
 
-/* Whether the class that begins here has a && of its own. */
+/*
+ * Whether the class that begins here has a && of its own. Looks ahead from behind the bracket. An
+ * escaped character is skipped, nested classes by their depth.
+ */
 static bool has_intersection(const source *const in)
 {
     int depth = 0;
@@ -519,7 +565,10 @@ static bool has_intersection(const source *const in)
     return false;
 }
 
-/* "[ … ]", in->at at the bracket: an expression of one character. */
+/*
+ * "[ … ]", in->at at the bracket: an expression of one character. a && b && c: the operands but the
+ * last are look-aheads, the last reads the character.
+ */
 static ech_status read_class(source *const in, ech_buf *const out)
 {
     if (++in->depth > MAX_DEPTH) return fail(in, ECH_ELIMIT, "nested too deeply");
@@ -547,7 +596,10 @@ static ech_status read_class(source *const in, ech_buf *const out)
     return ECH_OK;
 }
 
-/* \b and \B, with Oniguruma's idea of a word. */
+/*
+ * \b and \B, with Oniguruma's idea of a word. PCRE2's \b has its own idea of a word, so it is
+ * spelled out by look-arounds of one character.
+ */
 static ech_status put_boundary(source *const in, const bool is_boundary)
 {
     ech_buf w = { 0 };
@@ -615,7 +667,9 @@ static ech_status read_group_body(source *const in)
     return put(in, in->out, ")");
 }
 
-/* "( … )" of any kind. *ret_rest: it was "(?i)", so that the rest of the enclosing group is in it.
+/*
+ * "( … )" of any kind. *ret_rest: it was "(?i)", so that the rest of the enclosing group is in it.
+ * Captures become (?: … ), since nobody reads them.
  */
 static ech_status read_group(source *const in, bool *const ret_rest)
 {
@@ -657,7 +711,10 @@ static ech_status read_group(source *const in, bool *const ret_rest)
     return read_group_body(in);
 }
 
-/* "{n}", "{n,}", "{,m}" or "{n,m}": its bounds as PCRE2 writes them; false: an ordinary brace. */
+/*
+ * "{n}", "{n,}", "{,m}" or "{n,m}": its bounds as PCRE2 writes them; false: an ordinary brace. A
+ * bound has at most six digits; what is too large for PCRE2 (65535) it refuses when it compiles.
+ */
 static bool read_interval(source *const in, char out[32])
 {
     size_t at = in->at + 1;
@@ -699,7 +756,11 @@ static ech_status wrap(source *const in, const size_t start)
     return rc;
 }
 
-/* The repeats behind an atom that was written from start on. */
+/*
+ * The repeats behind an atom that was written from start on. A second repeat wraps the first: a{2}+
+ * is (?:a{2})+ in Ruby's syntax. The limit on n bounds what wrapping copies. A {n} with nothing
+ * else is not made lazy by a "?": there it is another repeat.
+ */
 static ech_status read_repeats(source *const in, const size_t start)
 {
     for (int n = 0; more(in); n++) {

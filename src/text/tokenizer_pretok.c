@@ -3,6 +3,14 @@
  * The operations. A text is a row of stretches, matches and what lies between them; a splitter
  * turns the row into pieces as its behaviour says, and each piece goes to the next operation at
  * once, so that nothing is collected.
+ *
+ * Invariant: operations hand pieces on in order and leave nothing out, but for what
+ * ECH_SPLIT_REMOVED and ECH_PRETOK_WHITESPACE are meant to drop. No stage gets an empty piece. The
+ * recursion of stage() is as deep as there are operations, ECH_PRETOK_MAX_OPS at most; each writing
+ * operation k owns scratch text[k], which is in use until the pieces made of it are done.
+ *
+ * The reference is Hugging Face's tokenizers; comments below name its quirks. Left out: offsets
+ * into the original text, which no caller asks for.
  */
 #include "src/text/tokenizer_pretok.h"
 
@@ -59,6 +67,7 @@ typedef struct splitter {
     size_t from, to; /* of the held piece */
 } splitter;
 
+/* is_start stays with the piece that begins where the text begins, for ECH_META_FIRST. */
 static ech_status put_piece(const splitter *const sp, const size_t from, const size_t to)
 {
     if (from == to) return ECH_OK;
@@ -72,7 +81,12 @@ static ech_status flush(splitter *const sp)
     return put_piece(sp, sp->from, sp->to);
 }
 
-/* The next stretch. */
+/*
+ * The next stretch. One stretch at a time with one held piece is all that the five behaviours need:
+ * whether a stretch joins the one before depends on the kinds of the two only. was_match is false
+ * at first, so a text that begins with a match under MERGED_WITH_PREVIOUS has nothing to join and
+ * becomes a piece of its own.
+ */
 static ech_status feed(splitter *const sp, const size_t from, const size_t to, bool is_match)
 {
     is_match ^= sp->inverted;
@@ -111,6 +125,11 @@ static size_t char_len(const char *const text, const size_t len, const size_t at
     return n > 0 ? (size_t)n : 1;
 }
 
+/*
+ * Follows the iterator of Rust's regex bindings: an empty match may occur, but not right behind the
+ * match before it; there the search goes on one character further. from == len is allowed, since an
+ * empty match may lie at the end.
+ */
 static ech_status split_by_regex(splitter *const sp, const ech_regex *const re, const size_t len)
 {
     size_t done = 0, from = 0, at = 0, end = 0, last_end = SIZE_MAX;
@@ -130,6 +149,7 @@ static ech_status split_by_regex(splitter *const sp, const ech_regex *const re, 
     return flush(sp);
 }
 
+/* Matches don't overlap, and are found from the left. An empty pattern matches nothing here. */
 static ech_status split_by_string(splitter *const sp, const ech_str pattern, const size_t len)
 {
     size_t done = 0;
@@ -145,6 +165,7 @@ static ech_status split_by_string(splitter *const sp, const ech_str pattern, con
     return flush(sp);
 }
 
+/* Rust's char::is_numeric: the categories Nd, Nl and No. ASCII goes without the table. */
 static bool is_numeric(const uint32_t cp)
 {
     return cp < 0x80 ? cp >= '0' && cp <= '9' : (ech_char_flags_of(cp) & ECH_CHAR_NUMERIC) != 0;
@@ -155,6 +176,10 @@ static bool is_punctuation(const uint32_t cp)
     return (ech_char_flags_of(cp) & ECH_CHAR_PUNCT) != 0;
 }
 
+/*
+ * Each matching character is a stretch by itself; whether neighbours join is the behaviour's
+ * matter. Ill-formed bytes pass as U+FFFD, one at a time.
+ */
 static ech_status split_by_char(splitter *const sp, bool (*const matches)(uint32_t),
                                 const size_t len)
 {
@@ -181,6 +206,10 @@ static int char_class(const uint32_t cp)
     return ech_char_flags_of(cp) & ECH_CHAR_WORD ? 1 : 2;
 }
 
+/*
+ * The reference's pattern is \w+|[^\w\s]+; whitespace falls out. Here a change of class ends a
+ * piece, so no regex is run.
+ */
 static ech_status split_words(const splitter *const sp, const size_t len)
 {
     size_t start = 0;
@@ -210,6 +239,7 @@ static ech_status prefix_space(const run *const r, const size_t k, const char *c
     return stage(r, k + 1, b->data, b->len, is_start);
 }
 
+/* 2 * len is enough: a byte becomes a character below U+0144, two bytes at most. */
 static ech_status byte_chars(const run *const r, const size_t k, const char *const text,
                              const size_t len, const bool is_start)
 {
@@ -222,6 +252,10 @@ static ech_status byte_chars(const run *const r, const size_t k, const char *con
     return stage(r, k + 1, b->data, b->len, is_start);
 }
 
+/*
+ * MERGED_WITH_NEXT is how the operation's split option arrives: then the text is cut before each
+ * meta character. A text that already begins with a space gets no second one.
+ */
 static ech_status metaspace(splitter *const sp, const ech_pretok_op *const op, const size_t k,
                             const size_t len)
 {

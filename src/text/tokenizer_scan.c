@@ -2,6 +2,10 @@
 /*
  * A strict JSON pull reader for the two large members of tokenizer.json. The text has been checked
  * to be UTF-8. No recursion: nesting is a counter with a limit.
+ *
+ * Invariant: in->at never passes in->len, and every function either leaves it behind what it read
+ * or fails with line and column. Runs while a tokenizer is opened, on that thread. Left out:
+ * building a tree, which jansson does for the rest of the file.
  */
 #include <stdlib.h>
 
@@ -11,6 +15,7 @@
 
 #define MAX_NESTING 256
 
+/* Lines are counted only now: an error happens once. */
 ech_status ech_json_fail(const ech_json_scan *const in, const char *const why)
 {
     int64_t line = 1, column = 1;
@@ -23,6 +28,9 @@ ech_status ech_json_fail(const ech_json_scan *const in, const char *const why)
                        (long long)column);
 }
 
+/*
+ * 0 at the end; a zero byte in the text reads as an end too, which no JSON has outside of strings.
+ */
 char ech_json_peek(ech_json_scan *const in)
 {
     while (in->at < in->len) {
@@ -95,6 +103,7 @@ static ech_status read_escape(ech_json_scan *const in, ech_buf *const out)
     return c == 'u' ? read_unicode(in, out) : ech_buf_push(out, TO[p - FROM]);
 }
 
+/* Appends, so that two strings may share a buffer. */
 ech_status ech_json_string(ech_json_scan *const in, ech_buf *const out)
 {
     ECH_TRY(ech_json_expect(in, '"'));
@@ -116,6 +125,10 @@ ech_status ech_json_string(ech_json_scan *const in, ech_buf *const out)
     return ECH_OK;
 }
 
+/*
+ * strtod needs an end, hence the copy; longer numbers than 63 characters are refused by what
+ * follows. Integers over 17 digits are none here: no id is that large.
+ */
 ech_status ech_json_number(ech_json_scan *const in, double *const ret_value, int64_t *const ret_int)
 {
     (void)ech_json_peek(in);
@@ -147,6 +160,7 @@ static ech_status skip_string(ech_json_scan *const in)
     return ECH_OK;
 }
 
+/* Checks brackets by count and not by kind: what is skipped is read by somebody else later. */
 ech_status ech_json_skip(ech_json_scan *const in, size_t *const ret_from, size_t *const ret_to)
 {
     size_t depth = 0;
