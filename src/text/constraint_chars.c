@@ -40,6 +40,7 @@ static int compare_ranges(const void *const x, const void *const y)
     return (a->first > b->first) - (a->first < b->first);
 }
 
+/* After it ranges are sorted, don't touch and don't overlap; has and negate rely on that. */
 void ech_cset_tidy(ech_cset *const s)
 {
     if (s->n < 2) return;
@@ -55,6 +56,7 @@ void ech_cset_tidy(ech_cset *const s)
     s->n = w + 1;
 }
 
+/* Surrogates are code points here too; spelling leaves them out. */
 void ech_cset_negate(ech_cset *const s)
 {
     ech_cset out = { .oom = s->oom };
@@ -178,6 +180,7 @@ static uint32_t category_bits(const char *const letters)
     return bits;
 }
 
+/* One walk over the code points, made only for patterns that name a category. */
 bool ech_cset_add_category(ech_cset *const s, const char *const name, const size_t len)
 {
     const char *const letters = category_letters(name, len);
@@ -248,6 +251,7 @@ static void add_hex(ech_byteset *const set, const unsigned value)
     }
 }
 
+/* A byte's digit goes below its fixed upper bits. */
 static void add_digit(ech_byteset *const set, const digit *const d, const unsigned value)
 {
     if (d->is_hex)
@@ -256,6 +260,7 @@ static void add_digit(ech_byteset *const set, const digit *const d, const unsign
         ech_byteset_add(set, value | d->add, value | d->add);
 }
 
+/* The `\ud` between the halves of a surrogate pair, with D in either case. */
 static ech_cx before_digit(ech_cx_graph *const g, const digit *const d)
 {
     ech_cx out = ECH_CX_EMPTY;
@@ -270,7 +275,10 @@ static ech_cx before_digit(ech_cx_graph *const g, const digit *const d)
     return out;
 }
 
-/* How much of [first, last] a set covers: 0 nothing, 2 all, 1 some. */
+/*
+ * How much of [first, last] a set covers: 0 nothing, 2 all, 1 some. s is tidy, so the range at
+ * first is the only one that can cover all.
+ */
 static int covers(const ech_cset *const s, const uint32_t first, const uint32_t last)
 {
     const uint32_t i = range_at(s, first);
@@ -317,6 +325,7 @@ static ech_cx spell_digits(ech_cx_graph *const g, const ech_cset *const s,
     return ech_cx_seq2(g, before_digit(g, d), ech_cx_alt(g, alts, n));
 }
 
+/* Cut to the form's code points and shifted to its numbers. */
 static ech_cx spell(ech_cx_graph *const g, const ech_cset *const s, const number_form *const sp)
 {
     ech_cset numbers = { 0 };
@@ -338,6 +347,10 @@ static const number_form SPELL_UTF8[] = {
     { UTF8_4, 4, 0, 0x10000, ECH_CP_MAX },
 };
 
+/*
+ * ASCII is one set of bytes; each longer length is a form of its own. Overlong forms and surrogates
+ * are in none of them.
+ */
 static ech_cx spell_utf8(ech_cx_graph *const g, const ech_cset *const s)
 {
     ech_byteset ascii = { { 0 } };
@@ -351,6 +364,7 @@ static ech_cx spell_utf8(ech_cx_graph *const g, const ech_cset *const s)
     return ech_cx_alt(g, alts, 5);
 }
 
+/* What may stand for itself in a JSON string: no control characters, quote or backslash. */
 ech_cx ech_cx_json_plain(ech_cx_graph *const g, const ech_cset *const s)
 {
     static const ech_cp_range ALLOWED[] = { { 0x20, 0x21 }, { 0x23, 0x5B }, { 0x5D, ECH_CP_MAX } };
@@ -369,6 +383,7 @@ ech_cx ech_cx_json_plain(ech_cx_graph *const g, const ech_cset *const s)
     return out;
 }
 
+/* Every way JSON has to write the character: short, \uXXXX in either case, a pair beyond U+FFFF. */
 ech_cx ech_cx_json_escape(ech_cx_graph *const g, const ech_cset *const s)
 {
     static const char SHORT[][2] = {

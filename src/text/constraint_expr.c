@@ -3,9 +3,16 @@
  * The graph of expressions: constructors that share equal nodes. Invariant: a node's kids have
  * smaller numbers than the node, except through REF. What the nodes mean for a program is
  * constraint_program.c's business, what follows from them constraint_facts.c's.
+ *
+ * Equal nodes are one node, so comparing expressions is comparing numbers, and repeating a part
+ * costs nothing. Errors are sticky in g->rc: constructors then return FAIL, so that callers build
+ * on and ask once (ech_cx_graph_check). Simplifications made here are those that need no look at
+ * the whole: FAIL and EMPTY vanish, sets of one alternative become one set. Bounded by max_nodes;
+ * used by one thread.
  */
 #include "src/text/constraint_expr.h"
 
+/* FAIL and EMPTY are the nodes 0 and 1, so that a zeroed ech_cx fails. */
 void ech_cx_graph_init(ech_cx_graph *const g, const uint32_t max_nodes)
 {
     *g = (ech_cx_graph){ .max_nodes = max_nodes };
@@ -58,6 +65,7 @@ static bool has_kids(const uint32_t kind)
     return kind == ECH_CX_KIND_SEQ || kind == ECH_CX_KIND_ALT;
 }
 
+/* A node with kids is hashed by them and not by where they lie. */
 static uint64_t hash_node(const ech_cx_graph *const g, const ech_cx_node *const n)
 {
     if (has_kids(n->kind)) return ech_hash_words(n->kind, g->kids + n->a, n->b);
@@ -111,6 +119,10 @@ static ech_cx intern_kids(ech_cx_graph *const g, const ech_cx_kind kind, const u
     return n;
 }
 
+/*
+ * Kids of a node under construction are at the end of g->kids; no other node may be made in
+ * between.
+ */
 static bool push_kid(ech_cx_graph *const g, const ech_cx kid)
 {
     if (g->rc == ECH_OK && !ECH_VEC_GROW(g->kids, g->cap_kids, g->n_kids, 1)) g->rc = ECH_ENOMEM;
@@ -134,6 +146,7 @@ static uint64_t hash_set_at(const void *const owner, const uint32_t idx)
     return hash_set(&((const ech_cx_graph *)owner)->sets[idx]);
 }
 
+/* The empty set matches nothing: FAIL. */
 ech_cx ech_cx_set(ech_cx_graph *const g, const ech_byteset *const set)
 {
     if ((set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3]) == 0) return ECH_CX_FAIL;
@@ -166,6 +179,7 @@ ech_cx ech_cx_range(ech_cx_graph *const g, const uint8_t first, const uint8_t la
 
 /* ---- composition ---- */
 
+/* The sets are made first, since making them while kids are pushed would mix the two. */
 ech_cx ech_cx_lit(ech_cx_graph *const g, const char *const bytes, const size_t len)
 {
     if (len == 0) return ECH_CX_EMPTY;
@@ -196,6 +210,10 @@ static bool push_seq(ech_cx_graph *const g, const ech_cx kid)
     return true;
 }
 
+/*
+ * Nested sequences are flattened, which keeps the nesting of expressions small however they were
+ * built.
+ */
 ech_cx ech_cx_seq(ech_cx_graph *const g, const ech_cx *const kids, const size_t n)
 {
     const uint32_t first = g->n_kids;
@@ -252,6 +270,10 @@ static void tidy_alternatives(ech_cx_graph *const g, const uint32_t first,
     g->n_kids = w;
 }
 
+/*
+ * Order doesn't matter for a set of texts, so alternatives are sorted by number: equal choices are
+ * one node.
+ */
 ech_cx ech_cx_alt(ech_cx_graph *const g, const ech_cx *const kids, const size_t n)
 {
     const uint32_t first = g->n_kids;
@@ -279,6 +301,7 @@ ech_cx ech_cx_alt2(ech_cx_graph *const g, const ech_cx a, const ech_cx b)
     return ech_cx_alt(g, kids, 2);
 }
 
+/* Bounds stay as they are; writing them out or counting them is the program's decision. */
 ech_cx ech_cx_repeat(ech_cx_graph *const g, const ech_cx a, const uint32_t min, const uint32_t max)
 {
     if (min > max) return ECH_CX_FAIL;
@@ -358,6 +381,7 @@ ech_cx ech_cx_words(ech_cx_graph *const g, ech_str *const words, const size_t n)
 
 /* ---- rules and automata ---- */
 
+/* A rule may be referred to before it is defined. */
 uint32_t ech_cx_rule_new(ech_cx_graph *const g, const char *const name, const bool is_nest)
 {
     if (g->rc == ECH_OK && !ECH_VEC_GROW(g->rules, g->cap_rules, g->n_rules, 1)) {
@@ -385,6 +409,10 @@ ech_cx ech_cx_ref(ech_cx_graph *const g, const uint32_t rule)
     return intern(g, (ech_cx_node){ ECH_CX_KIND_REF, rule, 0, 0 });
 }
 
+/*
+ * A rule is emitted once and called, where an expression is emitted again for every continuation.
+ * shared maps a node to its rule plus one, so asking twice gives the same rule.
+ */
 ech_cx ech_cx_shared(ech_cx_graph *const g, const ech_cx a)
 {
     const ech_cx_kind kind = (ech_cx_kind)g->nodes[a].kind;
@@ -417,7 +445,10 @@ static int compare_edges(const void *const x, const void *const y)
     return (a->expr > b->expr) - (a->expr < b->expr);
 }
 
-/* Marks in live the states that reach an accepting one. by_to: edges sorted by target. */
+/*
+ * Marks in live the states that reach an accepting one. by_to: edges sorted by target. Backwards
+ * from the accepting states; every state is queued at most once.
+ */
 static void mark_live(const ech_cx_auto *const m, const uint32_t *const first_to,
                       const uint32_t *const by_to, uint8_t *const live, uint32_t *const queue)
 {
@@ -456,6 +487,10 @@ static void drop_dead(ech_cx_auto *const m, const uint8_t *const live, uint32_t 
     m->n_states = live[0] ? n : 0;
 }
 
+/*
+ * Counting sort by target: first_to is shifted by two while it is filled, so that after the second
+ * pass first_to[s] .. first_to[s + 1] are the edges to s.
+ */
 static bool trim(ech_cx_auto *const m)
 {
     const size_t n = m->n_states;
@@ -481,6 +516,7 @@ static bool trim(ech_cx_auto *const m)
     return ok;
 }
 
+/* Takes over the arrays, on failure too. An automaton that accepts nothing is FAIL. */
 ech_cx ech_cx_auto_new(ech_cx_graph *const g, ech_cx_auto automaton)
 {
     if (g->rc == ECH_OK && !trim(&automaton)) g->rc = ECH_ENOMEM;

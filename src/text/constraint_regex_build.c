@@ -39,6 +39,7 @@ static uint32_t resolve_fail(resolver *const r, const ech_status rc, const char 
     return NONE;
 }
 
+/* Recursion is as deep as groups nest, which the parser has bounded. */
 static bool has_anchor(const ech_regex *const re, const uint32_t node)
 {
     const ech_re_node n = re->nodes[node];
@@ -71,6 +72,10 @@ static uint32_t surround(resolver *const r, uint32_t node, const edge left, cons
 
 static uint32_t resolve(resolver *r, uint32_t node, edge left, edge right);
 
+/*
+ * Only the first and the last term are on an edge; all others are INSIDE. Nothing left over between
+ * two anchors means the empty text, or any text where a side is still open.
+ */
 static uint32_t resolve_cat(resolver *const r, const ech_re_node n, const edge left,
                             const edge right)
 {
@@ -102,6 +107,7 @@ static uint32_t resolve_cat(resolver *const r, const ech_re_node n, const edge l
     return result;
 }
 
+/* Every alternative lies on both edges of the whole: a|b$ anchors b only. */
 static uint32_t resolve_alt(resolver *const r, const ech_re_node n, const edge left,
                             const edge right)
 {
@@ -115,6 +121,7 @@ static uint32_t resolve_alt(resolver *const r, const ech_re_node n, const edge l
     return result;
 }
 
+/* own is the anchor's edge, other the opposite one; the anchor itself takes nothing (self). */
 static uint32_t resolve_anchor(resolver *const r, const edge own, const edge other,
                                const uint32_t self)
 {
@@ -150,6 +157,10 @@ static uint32_t resolve(resolver *const r, const uint32_t node, const edge left,
     return surround(r, node, left, right);
 }
 
+/*
+ * Two trees share the nodes: root_search for JSON Schema's pattern, root_full for a whole text.
+ * Under the wide reading $ may also stand before a last line break, as it does in Python and Perl.
+ */
 ech_status ech_re_resolve(ech_regex *const re, ech_error *const err)
 {
     resolver r = { .re = re };
@@ -177,6 +188,7 @@ ech_status ech_re_resolve(ech_regex *const re, ech_error *const err)
 
 /* ---- to an expression ---- */
 
+/* Sets are shared as rules, since their UTF-8 may be hundreds of nodes. */
 static ech_cx express(const ech_regex *const re, const uint32_t node, const ech_spelling how,
                       ech_cx_graph *const g)
 {
@@ -227,6 +239,7 @@ typedef struct nfa {
     ech_status rc;
 } nfa;
 
+/* States are numbered as they are made; state 0 is the final one. */
 static uint32_t nfa_add(nfa *const m, const uint32_t set, const uint32_t a, const uint32_t b)
 {
     if (m->rc == ECH_OK && m->n >= MAX_NFA) m->rc = ECH_ELIMIT;
@@ -308,7 +321,10 @@ static uint64_t hash_subset(const void *const owner, const uint32_t idx)
     return n == 0 ? 7 : ech_hash_words(7, s->members + s->first[idx], n);
 }
 
-/* Appends the closure of state to members; *accepting when it reaches the final state 0. */
+/*
+ * Appends the closure of state to members; *accepting when it reaches the final state 0. Each state
+ * is pushed once a round, so the stack needs no more room than there are states.
+ */
 static void close_over(subsets *const s, const uint32_t state, bool *const accepting)
 {
     uint32_t depth = 0;
@@ -341,7 +357,11 @@ static int compare_u32(const void *const x, const void *const y)
     return (a > b) - (a < b);
 }
 
-/* The state whose members were appended since first[n_states]; they are kept if it is new. */
+/*
+ * The state whose members were appended since first[n_states]; they are kept if it is new. members
+ * since first[n] are the candidate: dropped again if the set is known. Both limits are for
+ * expressions whose automaton explodes; the caller then keeps the expression.
+ */
 static uint32_t subset_state(subsets *const s, const bool accepting)
 {
     const uint32_t n = s->dfa->n_states, from = s->first[n], size = s->n_members - from;
@@ -369,7 +389,10 @@ static uint32_t subset_state(subsets *const s, const bool accepting)
     return ech_dfa_add_state(s->dfa, &s->cap, accepting, &s->rc);
 }
 
-/* representatives[c]: a code point of class c. */
+/*
+ * representatives[c]: a code point of class c. One code point stands for its class: that is what
+ * the partition into classes is for.
+ */
 static void expand(subsets *const s, const uint32_t state, const uint32_t *const representatives)
 {
     for (uint32_t c = 0; c < s->dfa->n_classes && s->rc == ECH_OK; c++) {

@@ -41,7 +41,10 @@ typedef struct number_rules {
 
 /* ---- reading bounds ---- */
 
-/* The shortest decimal that reads back as d. */
+/*
+ * The shortest decimal that reads back as d. 15 digits are tried first: with them most numbers of a
+ * schema are as they were written.
+ */
 static void shortest(const double d, char *const out, const size_t size)
 {
     for (int precision = 15; precision <= 17; precision++) {
@@ -50,7 +53,10 @@ static void shortest(const double d, char *const out, const size_t size)
     }
 }
 
-/* Takes "-d.ddde-dd" apart. */
+/*
+ * Takes "-d.ddde-dd" apart. digits has room for what "%.17e" writes; b->digits for the largest
+ * exponents of a double.
+ */
 static void set_decimal(bound *const b, const char *text)
 {
     char digits[64];
@@ -80,6 +86,7 @@ static void set_decimal(bound *const b, const char *text)
     if (b->n_int + b->n_frac == 0) b->is_negative = false;
 }
 
+/* An integer gets its exponent: set_decimal puts the point after the first digit. */
 static void decimal_of(const json_t *const number, char out[40])
 {
     if (json_is_integer(number)) {
@@ -106,7 +113,10 @@ static int compare_numbers(const json_t *const a, const json_t *const b)
     return (x > y) - (x < y);
 }
 
-/* The tighter of key and its exclusive form; sign 1 for minimum, -1 for maximum. */
+/*
+ * The tighter of key and its exclusive form; sign 1 for minimum, -1 for maximum. Draft 4 has
+ * exclusiveMinimum as a flag beside minimum, later drafts as a number of its own.
+ */
 static ech_status get_bound(ech_schema *const s, const json_t *const schema, const char *const key,
                             const char *const exclusive_key, const int sign, bound *const ret)
 {
@@ -132,6 +142,10 @@ static ech_status get_bound(ech_schema *const s, const json_t *const schema, con
     return ECH_OK;
 }
 
+/*
+ * The remainder is part of the automaton's state, so the divisor multiplies the states: hence
+ * MAX_DIVISOR.
+ */
 static ech_status get_divisor(ech_schema *const s, const json_t *const schema,
                               number_rules *const r)
 {
@@ -155,6 +169,7 @@ static ech_status get_divisor(ech_schema *const s, const json_t *const schema,
     return ECH_OK;
 }
 
+/* An integer may have ".0" behind it, which JSON Schema counts as the same number. */
 static void set_digit_limits(const ech_schema *const s, number_rules *const r)
 {
     const bound *const bounds[2] = { &r->low, &r->high };
@@ -188,6 +203,7 @@ typedef struct digits_state {
     uint32_t rem;
 } digits_state;
 
+/* Digits are compared by place; where the bound has no more, it has zeros. */
 static int8_t compare_digit(const int8_t order, const bound *const b, const uint32_t at,
                             const char c)
 {
@@ -196,7 +212,10 @@ static int8_t compare_digit(const int8_t order, const bound *const b, const uint
     return (int8_t)((c > other) - (c < other));
 }
 
-/* At the end of the integer part, of n digits. */
+/*
+ * At the end of the integer part, of n digits. A number with more integer digits is larger, since
+ * neither has leading zeros.
+ */
 static int8_t settle_integer(const int8_t order, const bound *const b, const uint32_t n)
 {
     if (!b->exists) return 0;
@@ -204,6 +223,7 @@ static int8_t settle_integer(const int8_t order, const bound *const b, const uin
     return order;
 }
 
+/* A zero never comes first here: ZERO is a phase of its own. */
 static bool step_integer(const number_rules *const r, digits_state *const st, const char c)
 {
     if (st->count >= r->max_int) return false;
@@ -244,6 +264,7 @@ static bool step_fraction(const number_rules *const r, digits_state *const st, c
     return true;
 }
 
+/* JSON's grammar of numbers without exponents. */
 static bool step_number(const number_rules *const r, digits_state *const st, const char c)
 {
     switch ((phase)st->phase) {
@@ -272,7 +293,10 @@ static bool step_number(const number_rules *const r, digits_state *const st, con
     return false;
 }
 
-/* Sign of the number minus the bound, from that of their magnitudes. */
+/*
+ * Sign of the number minus the bound, from that of their magnitudes. -0 is zero: a sign counts only
+ * if some digit does.
+ */
 static int signed_order(const digits_state *const st, const bound *const b, int8_t order)
 {
     const bool is_negative = st->is_negative && st->is_nonzero;
@@ -295,6 +319,10 @@ static int8_t final_order(const digits_state *const st, const bound *const b, in
     return order == 0 && n_frac < b->n_frac ? -1 : order;
 }
 
+/*
+ * Places of the divisor's scale that were not written are zeros, so the remainder is carried on for
+ * them.
+ */
 static bool accepts_number(const number_rules *const r, const digits_state *const st)
 {
     if (st->phase != ZERO && st->phase != INT && st->phase != FRAC) return false;
@@ -336,6 +364,7 @@ static uint64_t hash_state_at(const void *const owner, const uint32_t idx)
     return hash_state(&((const explorer *)owner)->states[idx]);
 }
 
+/* digits_state is compared and hashed as memory: it has no padding, and unused stays 0. */
 static uint32_t find_state(explorer *const x, const number_rules *const r,
                            const digits_state *const st)
 {
@@ -386,6 +415,9 @@ static void explore(explorer *const x, const number_rules *const r, const uint32
     }
 }
 
+/*
+ * Breadth first from the start: states are numbered in the order of discovery, as the loop needs.
+ */
 static ech_status bounded_number(ech_schema *const s, const number_rules *const r,
                                  ech_cx *const ret)
 {
@@ -413,6 +445,10 @@ static ech_cx digits(ech_cx_graph *const g, const uint32_t min, const uint32_t m
     return ech_cx_repeat(g, ech_cx_range(g, '0', '9'), min, max);
 }
 
+/*
+ * max_digits bounds what a model that goes on writing digits can do. At most two digits of
+ * exponent, which any double can hold.
+ */
 static ech_cx free_number(ech_schema *const s, const bool is_integer)
 {
     ech_cx_graph *const g = s->g;

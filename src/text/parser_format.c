@@ -2,6 +2,10 @@
 /*
  * What is known of the formats without parsing: names, how a template shows which one its model
  * was trained on, where a prompt leaves off, and the pieces of a call. Tables and pure functions.
+ *
+ * Thread: any, nothing here changes. The tables are what models were trained on: a marker that is
+ * spelled otherwise would never come. What is not recognised is NONE, which makes everything
+ * content.
  */
 #include "echelon/parser.h"
 #include "src/base/buf.h"
@@ -89,7 +93,10 @@ static bool has(const ech_str text, const char *const what)
     return memmem(text.ptr, text.len, what, strlen(what)) != NULL;
 }
 
-/* From the most telling marker to the least; formats that only look alike come out as NONE. */
+/*
+ * From the most telling marker to the least; formats that only look alike come out as NONE. A
+ * template that shows markers of two formats belongs to the more telling one; the order is that.
+ */
 static ech_tools_format pick_tools(const ech_str t)
 {
     if (has(t, "<|channel|>") && has(t, "<|message|>")) return ECH_TOOLS_HARMONY;
@@ -108,6 +115,7 @@ static ech_tools_format pick_tools(const ech_str t)
     return ECH_TOOLS_NONE;
 }
 
+/* text is a chat template's source. */
 void ech_parser_pick(const char *const text, const size_t len,
                      ech_reasoning_format *const ret_reasoning, ech_tools_format *const ret_tools)
 {
@@ -150,6 +158,7 @@ static bool ends_with(const ech_str text, const char *const what)
     return n != 0 && text.len >= n && memcmp(text.ptr + text.len - n, what, n) == 0;
 }
 
+/* White space at the prompt's end is left out: templates write a line break behind the marker. */
 ech_parser_start ech_parser_start_of(const ech_reasoning_format format, const char *const prompt,
                                      const size_t len)
 {
@@ -166,6 +175,10 @@ ech_parser_start ech_parser_start_of(const ech_reasoning_format format, const ch
 
 /* ---- the pieces of a call ------------------------------------------------------------------ */
 
+/*
+ * In each row: what stands before the first name, before a later one, between name and arguments,
+ * behind arguments, behind the last call; and whether arguments are JSON.
+ */
 ech_status ech_tools_call_syntax(const ech_tools_format format, ech_call_syntax *const ret_syntax)
 {
     static const ech_call_syntax syntax[ECH_TOOLS_COUNT] = {

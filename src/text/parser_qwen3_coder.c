@@ -47,6 +47,10 @@ static void give_escaped(ech_parser *const p, const char *const s, const size_t 
 
 /* ---- values -------------------------------------------------------------------------------- */
 
+/*
+ * Keys and commas of the object are ours, so they are JSON whatever the model wrote. The key is
+ * NUL-terminated for the schema's look-up.
+ */
 static void begin_value(ech_parser *const p)
 {
     ech_call_param *const a = &p->param;
@@ -69,6 +73,7 @@ static bool begins_string(const char c)
     return !ech_json_is_space(c) && (c == 0 || strchr("-0123456789tfn[{", c) == NULL);
 }
 
+/* For a parameter of unknown type the first character that isn't white space decides. */
 static void value_char(ech_parser *const p, const char c)
 {
     ech_call_param *const a = &p->param;
@@ -91,6 +96,7 @@ static void value_char(ech_parser *const p, const char c)
     }
 }
 
+/* A line break is held for one character: the last one belongs to </parameter>. */
 static void value_text(ech_parser *const p, const char c)
 {
     ech_call_param *const a = &p->param;
@@ -102,6 +108,7 @@ static void value_text(ech_parser *const p, const char c)
     if (!a->has_break) value_char(p, c);
 }
 
+/* What can't be JSON is a string after all. */
 static void end_value(ech_parser *const p)
 {
     ech_call_param *const a = &p->param;
@@ -177,6 +184,9 @@ static void begin_function(ech_parser *const p, const ech_marker m)
     p->flow = ECH_FLOW_NAME;
 }
 
+/*
+ * A closing marker that comes too early closes what is open; one that was forgotten is made up for.
+ */
 static void marker(ech_parser *const p, const ech_marker m)
 {
     switch (m) {

@@ -4,6 +4,11 @@
  *
  * A template is one arena: source, tokens, tree and names. A rendering is another, which dies with
  * it; only the text and its spans are copied out.
+ *
+ * Invariant: a compiled template is never written again (names.err is taken out for that), so any
+ * number of renderings may run over it at once, each with its own ech_tvm on its own thread. Limits
+ * of memory, steps, depth and output hold for everything a rendering does, because a template and
+ * its arguments are both input.
  */
 #include <stdlib.h>
 
@@ -29,6 +34,7 @@ struct ech_template {
 
 /* ---- compiling ---- */
 
+/* The source is bounded before anything is made of it; COMPILE_MEMORY bounds the rest. */
 static ech_status compile_into(ech_template *const t, const char *const source, const size_t len,
                                ech_error *const err)
 {
@@ -120,6 +126,7 @@ static ech_template_options with_defaults(const ech_template_options *const opts
     return o;
 }
 
+/* Neighbouring bytes of one origin are one span. */
 static size_t count_spans(const uint8_t *const origin, const size_t len)
 {
     size_t n = len > 0;
@@ -129,7 +136,10 @@ static size_t count_spans(const uint8_t *const origin, const size_t len)
     return n;
 }
 
-/* Copies text and spans out of the rendering's memory. */
+/*
+ * Copies text and spans out of the rendering's memory. Text and spans are the caller's from here
+ * on; the arena with everything else is dropped.
+ */
 static ech_status copy_out(const ech_tbuild *const out, ech_rendered *const ret,
                            ech_error *const err)
 {
@@ -157,6 +167,7 @@ static ech_status copy_out(const ech_tbuild *const out, ech_rendered *const ret,
     return ECH_OK;
 }
 
+/* Frame and scope of the top level: names that nothing stores are loaded from the arguments. */
 static ech_status run(ech_tvm *const vm, const ech_trender *const job)
 {
     const ech_template *const t = vm->t;
@@ -225,12 +236,16 @@ bool ech_template_reads_variable(const ech_template *const t, const char *const 
     return n != NULL && n->is_variable;
 }
 
+/*
+ * Names are interned for the whole template, so this says that some expression reads such a field.
+ */
 bool ech_template_reads_field(const ech_template *const t, const char *const name)
 {
     const ech_tname *const n = find_name(t, name);
     return n != NULL && n->is_field;
 }
 
+/* Looks into text and into string constants, but not into comments or names. */
 bool ech_template_has_text(const ech_template *const t, const char *const text)
 {
     for (size_t i = 0; i < t->n_tokens; i++) {

@@ -4,11 +4,17 @@
  *
  * Invariant: vm->at is the innermost node being evaluated, so that whatever fails below has a
  * position. Constants of the tree are shared by renderings and never written.
+ *
+ * The reference is the Python that jinja2 generates: order of evaluation and what is
+ * short-circuited are its. Recursion is one ech_teval per level of the tree, and each one is
+ * counted (ech_tvm_enter). Left out: what operators and attributes do (template_ops.c,
+ * template_attr.c).
  */
 #include <math.h>
 
 #include "src/text/template_builtin.h"
 
+/* hops are functions outwards; the scope pass has made sure that they exist. */
 static ech_tval *slot_at(ech_tframe *f, const ech_tref ref)
 {
     for (uint32_t i = 0; i < ref.hops; i++) {
@@ -81,6 +87,7 @@ static ech_status eval_binary(ech_tvm *const vm, ech_tframe *const f, const ech_
     return ech_tv_negate(vm, a, true, ret);
 }
 
+/* Only `not` looks at truth: + and - of a boolean give a number, as in Python. */
 static ech_status eval_unary(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                              ech_tval *const ret)
 {
@@ -166,6 +173,7 @@ ech_status ech_tcall_push(ech_tvm *const vm, ech_tcall *const c, const ech_tval 
     return ECH_OK;
 }
 
+/* name is borrowed; it lives in the tree or in a string of this rendering. */
 ech_status ech_tcall_push_kw(ech_tvm *const vm, ech_tcall *const c, const char *const name,
                              const size_t len, const ech_tval v)
 {
@@ -196,6 +204,7 @@ const ech_tval *ech_tcall_kw(const ech_tcall *const c, const char *const name)
     return NULL;
 }
 
+/* Any iterable may follow the star; each step is charged. */
 static ech_status add_dyn_args(ech_tvm *const vm, const ech_tval v, ech_tcall *const c)
 {
     ech_titer *it;
@@ -220,6 +229,7 @@ static ech_status add_dyn_kwargs(ech_tvm *const vm, const ech_tval v, ech_tcall 
     return ECH_OK;
 }
 
+/* Written arguments first, then * and ** as Python does, whatever their place in the source. */
 ech_status ech_teval_args(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                           ech_tcall *const c)
 {
@@ -246,7 +256,10 @@ ech_status ech_teval_args(ech_tvm *const vm, ech_tframe *const f, const ech_tnod
     return ECH_OK;
 }
 
-/* The next name of a parameter list; NULL at its end. */
+/*
+ * The next name of a parameter list; NULL at its end. A builtin's parameters are one string,
+ * "!width ?fillchar": "!" at the front for positional only, "?" before those that may be missing.
+ */
 static const char *next_param(const char *spec, size_t *const ret_len, bool *const ret_optional)
 {
     while (*spec == ' ' || *spec == '!') {
@@ -270,6 +283,10 @@ static size_t use_keyword(const ech_tcall *const c, const char *const name, cons
     return 0;
 }
 
+/*
+ * c->a[] gets the arguments in the order of the parameters, ABSENT for those not given. Every
+ * keyword must have been used by the end.
+ */
 static ech_status bind(ech_tvm *const vm, const ech_tbuiltin *const b, ech_tcall *const c)
 {
     size_t n = 0, used_kw = 0, len;
@@ -308,6 +325,7 @@ ech_status ech_tbuiltin_call(ech_tvm *const vm, const ech_tbuiltin *const b, ech
     return ECH_OK;
 }
 
+/* A method of a Markup gives Markup again, as markupsafe wraps them all. */
 ech_status ech_tcall_value(ech_tvm *const vm, const ech_tval callee, ech_tcall *const c,
                            ech_tval *const ret)
 {
@@ -343,6 +361,10 @@ static ech_status eval_call(ech_tvm *const vm, ech_tframe *const f, const ech_tn
     return ech_tcall_value(vm, callee, &c, ret);
 }
 
+/*
+ * An unknown filter in a branch of an `if` fails only here, when the branch is taken (see is_soft
+ * in template_scope.c).
+ */
 static ech_status eval_builtin(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                                ech_tval *const ret)
 {
@@ -372,6 +394,7 @@ static ech_status eval_slice_part(ech_tvm *const vm, ech_tframe *const f,
     return node == NULL ? ECH_OK : ech_teval(vm, f, node, ret);
 }
 
+/* A slice's parts are evaluated after the object, ABSENT where they are not written. */
 static ech_status eval_getitem(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                                ech_tval *const ret)
 {
@@ -394,6 +417,7 @@ static ech_status eval_getitem(ech_tvm *const vm, ech_tframe *const f, const ech
     return ech_tv_item(vm, obj, key, ret);
 }
 
+/* a.b is an attribute first and an item second: a dict's methods hide keys of the same name. */
 static ech_status eval_getattr(ech_tvm *const vm, ech_tframe *const f, const ech_tnode *const node,
                                ech_tval *const ret)
 {

@@ -10,7 +10,7 @@
  * does, correctly, which is why digits are made by it and only arranged here.
  *
  * Bounds: width and precision at most MAX_WIDTH, and what is written goes through ech_tbuild, which
- * knows max_output. Integers are 64 bits.
+ * knows max_output. Integers here have 64 bits.
  */
 #include <math.h>
 #include <stdio.h>
@@ -169,6 +169,7 @@ static ech_status emit_number(ech_tbuild *const out, const spec *const s, const 
     return ECH_OK;
 }
 
+/* The sign is taken off first, that of -0.0 too; a nan has none. */
 static ech_status format_float(ech_tbuild *const out, const double f, const spec *const s,
                                const bool is_data)
 {

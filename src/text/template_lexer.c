@@ -297,6 +297,7 @@ static size_t int_end(const lexer *const l, const size_t pos, int *const ret_bas
     return at;
 }
 
+/* Underscores are left out before the C library reads the digits. */
 static ech_status lex_number(lexer *const l)
 {
     char text[128];
@@ -323,6 +324,7 @@ static ech_status lex_number(lexer *const l)
     return ECH_OK;
 }
 
+/* 0 when there were n digits, -1 else. */
 static int hex_run(const char *const p, const size_t left, const size_t n, uint32_t *const ret)
 {
     if (left < n) return -1;
@@ -409,6 +411,7 @@ static ech_status unescape(lexer *const l, const char *const p, const size_t len
     return ECH_OK;
 }
 
+/* A string without a backslash is a view of the source. */
 static ech_status lex_string(lexer *const l)
 {
     const char quote = l->s[l->pos];
@@ -443,6 +446,7 @@ static size_t word_end(const lexer *const l, size_t pos)
     return pos;
 }
 
+/* Names are interned: the later passes compare pointers. */
 static ech_status lex_name(lexer *const l, const size_t end)
 {
     uint32_t cp;
@@ -470,6 +474,10 @@ static const struct {
     { ",", ECH_TOK_COMMA },     { ";", ECH_TOK_SEMICOLON },
 };
 
+/*
+ * Brackets are matched here because jinja2's lexer does, and because a tag doesn't end inside of
+ * them.
+ */
 static ech_status balance(lexer *const l, const char c)
 {
     if (c == '(' || c == '[' || c == '{') {
@@ -498,7 +506,10 @@ static ech_status lex_operator(lexer *const l)
     return lex_fail(l, "unexpected character");
 }
 
-/* Tokens up to and including the tag's end; or to the end of the source, which the parser finds. */
+/*
+ * Tokens up to and including the tag's end; or to the end of the source, which the parser finds. An
+ * end of the tag inside brackets is none: {{ {"a": {}} }} has two closing braces in a row.
+ */
 static ech_status lex_tag(lexer *const l, const char *const end, const ech_ttok end_kind)
 {
     while (l->pos < l->len) {
@@ -547,7 +558,10 @@ static ech_status lex_one(lexer *const l, const size_t at)
     return lex_tag(l, is_var ? "}}" : "%}", is_var ? ECH_TOK_VAR_END : ECH_TOK_BLOCK_END);
 }
 
-/* "\r\n" and "\r" become "\n"; a last one is dropped. */
+/*
+ * "\r\n" and "\r" become "\n"; a last one is dropped. The one newline at the very end goes unless
+ * keep_trailing_newline is set, which chat templates don't.
+ */
 static ech_status normalise_lines(ech_tcompiler *const c, const char *const source,
                                   const size_t len, char **const ret, size_t *const ret_len)
 {
@@ -565,6 +579,7 @@ static ech_status normalise_lines(ech_tcompiler *const c, const char *const sour
     return ECH_OK;
 }
 
+/* A brace that begins no tag is text. */
 ech_status ech_tlex(ech_tcompiler *const c, const char *const source, const size_t len,
                     ech_ttoken **const ret, size_t *const ret_n)
 {

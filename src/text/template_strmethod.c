@@ -5,6 +5,10 @@
  * A character that a method makes out of another (upper, title) has that one's origin; padding has
  * the origin of the character it is made of. Left out: encode, translate, maketrans, which fail by
  * name when they are called.
+ *
+ * The reference is CPython's str. Positions and widths count code points, memory is bytes: each
+ * method converts at its borders. Long walks are charged by their length, so that no method is a
+ * cheap way to spend time. Memory is the rendering's; texts are never changed in place.
  */
 #include "src/base/utf8.h"
 #include "src/text/template_builtin.h"
@@ -73,6 +77,10 @@ static bool is_cased(const uint32_t cp)
     return ech_ttext_is_upper(cp) || ech_ttext_is_lower(cp) || ech_ttext_is_title(cp);
 }
 
+/*
+ * Up to three characters may come out of one (ß, ligatures). CAPITALIZE uses title case for the
+ * first character, as Python does since 3.8.
+ */
 static int map_char(const ech_tstr *const s, const size_t at, const size_t next, const uint32_t cp,
                     const ech_tcase how, const bool after_cased, uint32_t *const out)
 {
@@ -539,6 +547,7 @@ ech_status ech_tstr_replace(ech_tvm *const vm, const ech_tstr *const s, const ec
     return ech_tbuild_done(&b, ret);
 }
 
+/* A Markup escapes what is put into it, as markupsafe does. */
 static ech_status m_replace(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *from, *to;
@@ -554,7 +563,11 @@ static ech_status m_replace(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return ech_tstr_replace(vm, self_of(c), from, to, count, ret);
 }
 
-/* s[start:end] of a method's optional arguments, in bytes; false when start lies beyond end. */
+/*
+ * s[start:end] of a method's optional arguments, in bytes; false when start lies beyond end.
+ * Python's slicing: negative positions count from the end, what is too large is cut, but a start
+ * past the end is told from an empty window (find of "" fails there).
+ */
 static ech_status window(ech_tvm *const vm, ech_tstr *const s, const ech_tval start,
                          const ech_tval end, size_t *const from, size_t *const to,
                          bool *const ret_valid)
@@ -610,6 +623,7 @@ static ech_status m_endswith(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     return has_affix(vm, c, true, ret);
 }
 
+/* Positions are given in characters, so the bytes before the hit are counted. */
 static ech_status find(ech_tvm *const vm, ech_tcall *const c, const bool last, const bool must,
                        ech_tval *const ret)
 {
@@ -659,6 +673,7 @@ static ech_status m_rindex(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return find(vm, c, true, true, ret);
 }
 
+/* The empty text occurs once more than there are characters. Occurrences don't overlap. */
 static ech_status m_count(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *const s = self_of(c);
@@ -755,6 +770,7 @@ static ech_status m_zfill(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ech_tbuild_done(&b, ret);
 }
 
+/* Columns are counted from the last line end. A size of 0 takes tabs out. */
 static ech_status m_expandtabs(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tstr *const s = self_of(c);
@@ -880,6 +896,7 @@ static ech_status m_isupper(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return one_case(vm, c, true, ret);
 }
 
+/* Upper case only after what has no case, lower case only after what has. */
 static ech_status m_istitle(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tstr *const s = self_of(c);

@@ -116,6 +116,10 @@ ech_status ech_tseq_push(ech_tvm *const vm, ech_tseq *const seq, const ech_tval 
     return ECH_OK;
 }
 
+/*
+ * kind tells a list from a tuple: they share everything but their name and whether they can be
+ * hashed.
+ */
 ech_tval ech_tv_seq(const ech_tkind kind, ech_tseq *const seq)
 {
     return (ech_tval){ .kind = (uint8_t)kind, .as.seq = seq };
@@ -136,6 +140,7 @@ ech_status ech_tv_pair(ech_tvm *const vm, const ech_tval a, const ech_tval b, ec
 
 #define SMALL_DICT 8
 
+/* Spreads the upper bits, since tables are masked by their lower ones. */
 static uint64_t mix(uint64_t h)
 {
     h ^= h >> 32;
@@ -162,6 +167,9 @@ static uint64_t hash_float(const double f)
     return mix(bits);
 }
 
+/*
+ * Lists and dicts can change, so Python refuses to hash them; tuples are hashed by what they hold.
+ */
 static ech_status hash_value(ech_tvm *const vm, const ech_tval v, uint64_t *const ret)
 {
     switch (v.kind) {

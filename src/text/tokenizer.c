@@ -5,6 +5,10 @@
  *
  * Any thread may use an open tokenizer. The one thing that changes is the row of spare scratches:
  * a call takes one out by an atomic exchange, so that it is nobody else's, and puts it back.
+ *
+ * Order of building: parts are read, ech_tokenizer_finish makes the tables that need all of them,
+ * and from then on nothing changes. All texts are in the arena. Left out: who adds BOS and EOS
+ * when, which is the caller's flag.
  */
 #include "echelon/tokenizer.h"
 
@@ -20,6 +24,7 @@ void ech_ids_fini(ech_ids *const ids)
     *ids = (ech_ids){ 0 };
 }
 
+/* Growth by half keeps appending one by one linear. */
 ech_status ech_ids_append(ech_ids *const ids, const int32_t *const data, const size_t n)
 {
     if (n > ids->cap - ids->n) {
@@ -54,6 +59,7 @@ void ech_tok_scratch_destroy(ech_tok_scratch **const scratch)
     *scratch = NULL;
 }
 
+/* Buffers in a scratch have grown to what texts needed, so a spare one is worth keeping. */
 ech_status ech_tok_scratch_take(const ech_tokenizer *const t, ech_tok_scratch **const ret_s)
 {
     /* Taking needs no change of what others see of the tokenizer: the spares are nobody's. */
@@ -166,6 +172,10 @@ static bool replace_token(ech_added *const a, ech_added_token *const token)
     return true;
 }
 
+/*
+ * Limits are there because the texts come from a file. An empty text is left out, as the reference
+ * does.
+ */
 ech_status ech_tokenizer_add_token(ech_tokenizer *const t, ech_added_token token,
                                    ech_error *const err)
 {
@@ -192,7 +202,10 @@ ech_status ech_tokenizer_add_token(ech_tokenizer *const t, ech_added_token token
     return ECH_OK;
 }
 
-/* An added token's text as it stands in normalised text. */
+/*
+ * An added token's text as it stands in normalised text. A token marked "normalized" is searched in
+ * normalised text, so its own text must be normalised too.
+ */
 static ech_status normalised_text(ech_tokenizer *const t, const ech_added_token *const token,
                                   ech_tok_scratch *const s, ech_str *const ret_text,
                                   ech_error *const err)
@@ -205,7 +218,10 @@ static ech_status normalised_text(ech_tokenizer *const t, const ech_added_token 
     return ECH_OK;
 }
 
-/* Puts the tokens that are special, or those that are not, into the tries. */
+/*
+ * Puts the tokens that are special, or those that are not, into the tries. Special ones first, and
+ * a text that is in the trie stays (keep): of two equal texts the special one wins.
+ */
 static ech_status fill_tries(ech_tokenizer *const t, ech_tok_scratch *const s, const bool special,
                              ech_error *const err)
 {
@@ -250,7 +266,11 @@ ech_str ech_tokenizer_text(const ech_tokenizer *const t, const int64_t id)
     return token != NULL ? token->decoded : ech_lexicon_text(&t->model.lex, id);
 }
 
-/* What each id adds to a text, all in one buffer. */
+/*
+ * What each id adds to a text, all in one buffer. token_ends[id] is where the bytes of id end; they
+ * begin where the ones before end. Each id is decoded as in the middle of a text, so that bytes can
+ * be put together.
+ */
 static ech_status fill_token_bytes(ech_tokenizer *const t, ech_tok_scratch *const s)
 {
     t->token_ends = malloc((t->n_ids + 1) * sizeof *t->token_ends);
