@@ -274,8 +274,8 @@ ech_constraint_stats ech_constraint_get_stats(ech_constraint *const c)
 /* ---- phases ---- */
 
 /*
- * The role of the innermost rule with one that an item is in. From the top of the stack down: the
- * innermost rule with a role decides. Frames of calls keep the rule's number in value.
+ * The role of the innermost rule with one that an item is in. Frames of calls keep the rule's
+ * number in value.
  */
 static ech_cx_role role_of_item(const ech_constraint *const c, const ech_item item)
 {

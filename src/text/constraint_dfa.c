@@ -368,8 +368,8 @@ ech_status ech_dfa_any(ech_dfa **const ret_dfa, ech_error *const err)
 }
 
 /*
- * Walks one word into the tree, adding what is missing. Words share prefixes, so the tree has no
- * more states than the words have code points. Each code point is a class of its own here
+ * Walks one word into the tree, adding what is missing. Words share prefixes, so the tree has at
+ * most one state more than the words have code points. Each code point is a class of its own here
  * (sets_of_words), so an edge never takes a character that was not written.
  */
 static ech_status add_word(ech_dfa *const dfa, uint32_t *const cap, const ech_str word)

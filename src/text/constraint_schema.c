@@ -9,8 +9,8 @@
  * Recursion goes through rules: every $ref target is one, compiled once.
  *
  * Invariants: a schema that is compiled admits only values that satisfy it (strict); what can't be
- * promised is refused with the pointer to the keyword, never ignored. Schemas made on the way
- * belong to s->made and live until the end, so pointers into them are good throughout.
+ * promised is refused with the pointer to the keyword. Schemas made on the way belong to s->made
+ * and live until the end, so pointers into them are good throughout.
  *
  * Bounds, since a schema comes from a client: ECH_SCHEMA_MAX_NESTING of open subschemas, s->work of
  * subschemas in all, max_nodes of the graph. Runs on the thread that compiles.

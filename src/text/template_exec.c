@@ -585,7 +585,7 @@ ech_status ech_tloop_attr(ech_tvm *const vm, const ech_tval v, const ech_tstr *c
 /*
  * Gives the declared parameters their values; used[k] tells which keywords were taken. A positional
  * argument wins without a word; the keyword of the same name is then left over and refused by
- * bind_rest. used[] has c->n_kw entries.
+ * bind_rest. used[] has room for c->n_kw entries.
  */
 static void bind_params(ech_tframe *const f, const ech_tnode *const node, const ech_tcall *const c,
                         bool *const used)

@@ -559,8 +559,8 @@ static ech_status lex_one(lexer *const l, const size_t at)
 }
 
 /*
- * "\r\n" and "\r" become "\n"; a last one is dropped. The one newline at the very end goes unless
- * keep_trailing_newline is set, which chat templates don't.
+ * "\r\n" and "\r" become "\n"; a last one is dropped. The one newline at the very end goes, as
+ * without jinja2's keep_trailing_newline.
  */
 static ech_status normalise_lines(ech_tcompiler *const c, const char *const source,
                                   const size_t len, char **const ret, size_t *const ret_len)

@@ -152,9 +152,9 @@ static size_t unit_len(const ech_model *const m, const char *const piece, const 
 
 /*
  * The piece's first symbols. *ret_n may be 0: characters without an id and no unknown token.
- * char_ids answers single bytes without a look-up in the vocabulary, used only where no prefix or
- * suffix changes the spelling. The room reserved is the bound that lets put_symbol write without a
- * check.
+ * char_ids answers single bytes without a look-up in the vocabulary; it is used only where no
+ * prefix or suffix changes the spelling. The room reserved is the bound that lets put_symbol write
+ * without a check.
  */
 static ech_status spell_piece(const ech_model *const m, ech_model_scratch *const s,
                               const char *const piece, const size_t len, size_t *const ret_n,
