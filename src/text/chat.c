@@ -416,9 +416,7 @@ static const char *call_marker(const ech_tools_format format)
         [ECH_TOOLS_HERMES] = "<tool_call>",
         [ECH_TOOLS_QWEN3_CODER] = "<tool_call>",
         [ECH_TOOLS_MISTRAL] = "[TOOL_CALLS]",
-        [ECH_TOOLS_DEEPSEEK] = "<\xEF\xBD\x9Ctool\xE2\x96\x81"
-                               "calls\xE2\x96\x81"
-                               "begin\xEF\xBD\x9C>",
+        [ECH_TOOLS_DEEPSEEK] = "<｜tool▁calls▁begin｜>",
     };
     return markers[format];
 }

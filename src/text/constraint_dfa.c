@@ -416,9 +416,9 @@ static ech_status sets_of_words(const ech_str *const words, const size_t n_words
     bool ok = sets != NULL && !all.oom;
     size_t k = 0;
     for (uint32_t i = 0; ok && i < all.n; i++) {
-        for (uint32_t c = all.ranges[i].first; c <= all.ranges[i].last; c++) {
+        for (uint32_t c = all.ranges[i].first; ok && c <= all.ranges[i].last; c++) {
             ech_cset_add(&sets[k], c, c);
-            ok = ok && !sets[k++].oom;
+            ok = !sets[k++].oom;
         }
     }
     ech_cset_fini(&all);
