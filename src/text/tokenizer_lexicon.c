@@ -3,12 +3,13 @@
  * Open addressing, at most half full. The trie keeps its edges in one hash table: a vocabulary of
  * 250 000 pieces has a million nodes, nearly all with one child.
  *
- * Invariants: a table has always more slots than entries, so a probe ends; slots hold id + 1, and 0
- * is empty. Texts are borrowed and must outlive the lexicon. The seed is random against files that
- * are made to collide. Not locked: built by one thread, read-only afterwards.
+ * Invariants: a table has always more slots than entries, so a probe ends; slots hold a tag and id
+ * + 1, and 0 is empty. Texts are borrowed and must outlive the lexicon. The seed is random against
+ * files that are made to collide. Not locked: built by one thread, read-only afterwards.
  */
 #include "src/text/tokenizer_lexicon.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <xxhash.h>
@@ -52,14 +53,33 @@ void ech_lexicon_fini(ech_lexicon *const lex)
     *lex = (ech_lexicon){ 0 };
 }
 
-/* The slot that holds text, or the empty one where it would go. */
-static size_t slot_of(const ech_lexicon *const lex, const char *const ptr, const size_t len)
+/* A slot is 0 or a tag and an id + 1: texts of another hash are passed without a look at them. */
+enum { ID_BITS = 23, ID_MASK = (1 << ID_BITS) - 1 };
+_Static_assert(ECH_LEXICON_MAX_IDS <= ID_MASK, "an id + 1 fits into a slot beside its tag");
+
+static uint64_t hash_of(const ech_lexicon *const lex, const ech_str text)
 {
-    size_t i = (size_t)XXH3_64bits_withSeed(ptr, len, lex->seed) & lex->mask;
-    while (lex->slots[i] != 0) {
-        const ech_str text = lex->texts[lex->slots[i] - 1];
-        if (text.len == len && memcmp(text.ptr, ptr, len) == 0) break;
-        i = (i + 1) & lex->mask;
+    return XXH3_64bits_withSeed(text.ptr, text.len, lex->seed);
+}
+
+/* The tag is of the hash's upper bits, the place of its lower ones. */
+static uint32_t slot_value(const uint64_t hash, const size_t id)
+{
+    return (uint32_t)(hash >> (32 + ID_BITS)) << ID_BITS | ((uint32_t)id + 1);
+}
+
+static size_t id_of(const uint32_t slot)
+{
+    return (size_t)(slot & ID_MASK) - 1;
+}
+
+/* The slot that holds text, whose hash is given, or the empty one where it would go. */
+static size_t slot_of(const ech_lexicon *const lex, const uint64_t hash, const ech_str text)
+{
+    size_t i = (size_t)hash & lex->mask;
+    for (; lex->slots[i] != 0; i = (i + 1) & lex->mask) {
+        if ((lex->slots[i] ^ slot_value(hash, 0)) >> ID_BITS != 0) continue;
+        if (ech_str_eq(lex->texts[id_of(lex->slots[i])], text)) break;
     }
     return i;
 }
@@ -74,8 +94,8 @@ static ech_status lexicon_rehash(ech_lexicon *const lex)
     lex->mask = old_size * 2 - 1;
     for (size_t i = 0; i < old_size; i++) {
         if (old[i] == 0) continue;
-        const ech_str text = lex->texts[old[i] - 1];
-        lex->slots[slot_of(lex, text.ptr, text.len)] = old[i];
+        const ech_str text = lex->texts[id_of(old[i])];
+        lex->slots[slot_of(lex, hash_of(lex, text), text)] = old[i];
     }
     free(old);
     return ECH_OK;
@@ -103,23 +123,53 @@ ech_status ech_lexicon_add(ech_lexicon *const lex, const ech_str text, const int
     if (2 * (lex->n_texts + 1) > lex->mask) ECH_TRY(lexicon_rehash(lex));
     ECH_TRY(lexicon_grow(lex, (size_t)id));
 
-    const size_t slot = slot_of(lex, text.ptr, text.len);
+    const uint64_t hash = hash_of(lex, text);
+    const size_t slot = slot_of(lex, hash, text);
     if (lex->slots[slot] == 0) lex->n_texts++;
     /* An id that is given twice: its older text loses its way in, or the table would compare with
      * the newer one. */
     if (lex->texts[id].ptr != NULL && !ech_str_eq(lex->texts[id], text)) return ECH_EFORMAT;
     lex->texts[id] = text;
-    lex->slots[slot] = (uint32_t)id + 1;
+    lex->slots[slot] = slot_value(hash, (size_t)id);
     if ((size_t)id >= lex->n_ids) lex->n_ids = (size_t)id + 1;
     if (text.len > lex->max_len) lex->max_len = text.len;
     return ECH_OK;
 }
 
 /* max_len refuses long pieces before they are hashed. An empty slot is 0, so it comes out as -1. */
+static int32_t find_hashed(const ech_lexicon *const lex, const uint64_t hash, const ech_str text)
+{
+    const uint32_t slot = lex->slots[slot_of(lex, hash, text)];
+    return slot == 0 ? -1 : (int32_t)id_of(slot);
+}
+
 int32_t ech_lexicon_find(const ech_lexicon *const lex, const char *const ptr, const size_t len)
 {
     if (len > lex->max_len || lex->slots == NULL) return -1;
-    return (int32_t)lex->slots[slot_of(lex, ptr, len)] - 1;
+    const ech_str text = { ptr, len };
+    return find_hashed(lex, hash_of(lex, text), text);
+}
+
+/* Each pass asks memory for what the next one reads; a wrong guess costs nothing but that. */
+void ech_lexicon_find_n(const ech_lexicon *const lex, const ech_str *const texts, const size_t n,
+                        int32_t *const ret_ids)
+{
+    uint64_t hash[ECH_LEXICON_FINDS];
+    uint32_t slot[ECH_LEXICON_FINDS];
+    assert(n <= ECH_LEXICON_FINDS && lex->slots != NULL);
+    for (size_t k = 0; k < n; k++) {
+        hash[k] = hash_of(lex, texts[k]);
+        __builtin_prefetch(&lex->slots[(size_t)hash[k] & lex->mask]);
+    }
+    for (size_t k = 0; k < n; k++) {
+        slot[k] = lex->slots[(size_t)hash[k] & lex->mask];
+        if (slot[k] != 0) __builtin_prefetch(&lex->texts[id_of(slot[k])]);
+    }
+    for (size_t k = 0; k < n; k++) {
+        if (slot[k] != 0) __builtin_prefetch(lex->texts[id_of(slot[k])].ptr);
+    }
+    for (size_t k = 0; k < n; k++)
+        ret_ids[k] = find_hashed(lex, hash[k], texts[k]);
 }
 
 ech_status ech_trie_init(ech_trie *const trie)

@@ -17,7 +17,7 @@ typedef struct ech_lexicon {
     ech_str *texts; /* [n_ids], ptr NULL where an id has no text; the bytes belong to others */
     size_t n_ids;   /* largest id + 1 */
     size_t cap_ids;
-    uint32_t *slots; /* [mask + 1], id + 1 or 0 */
+    uint32_t *slots; /* [mask + 1], 0 or 9 bits of the text's hash, then 23 of id + 1 */
     size_t mask;
     size_t n_texts; /* different texts */
     size_t max_len; /* longest text */
@@ -35,6 +35,13 @@ void ech_lexicon_fini(ech_lexicon *lex);
 ech_status ech_lexicon_add(ech_lexicon *lex, ech_str text, int64_t id);
 /* The id, or -1. */
 int32_t ech_lexicon_find(const ech_lexicon *lex, const char *ptr, size_t len);
+/*
+ * The same for a few texts at once: their ways through slots, texts and bytes, each a cache miss,
+ * are gone side by side. Opening a vocabulary of 150 000 pieces with its merges takes half a
+ * million finds.
+ */
+enum { ECH_LEXICON_FINDS = 4 };
+void ech_lexicon_find_n(const ech_lexicon *lex, const ech_str *texts, size_t n, int32_t *ret_ids);
 /* The text of an id; ptr NULL where there is none. */
 static inline ech_str ech_lexicon_text(const ech_lexicon *const lex, const int64_t id)
 {

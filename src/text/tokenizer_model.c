@@ -66,29 +66,37 @@ ech_status ech_model_reserve_merges(ech_model *const m, const size_t n)
     return ECH_OK;
 }
 
-/* The id of left and right put together, the right one's prefix taken off; -1: no such token. */
-static int32_t joined_id(const ech_model *const m, const ech_str left, const ech_str right)
+/*
+ * The ids of left, right and what they make: left and right put together, the right one's prefix
+ * taken off. -1: no such token.
+ */
+static ech_status merge_ids(const ech_model *const m, const ech_str left, const ech_str right,
+                            int32_t ret[3])
 {
     char small[256];
     const size_t skip = m->prefix.len;
-    if (right.len < skip) return -1;
+    if (right.len < skip || left.len + right.len - skip > m->lex.max_len) {
+        ret[0] = ech_lexicon_find(&m->lex, left.ptr, left.len);
+        ret[1] = ech_lexicon_find(&m->lex, right.ptr, right.len);
+        ret[2] = -1;
+        return ECH_OK;
+    }
     const size_t len = left.len + right.len - skip;
-    if (len > m->lex.max_len) return -1;
     char *const text = len <= sizeof small ? small : malloc(len);
-    if (text == NULL) return -1;
+    if (text == NULL) return ECH_ENOMEM;
     memcpy(text, left.ptr, left.len);
     memcpy(text + left.len, right.ptr + skip, right.len - skip);
-    const int32_t id = ech_lexicon_find(&m->lex, text, len);
+    ech_lexicon_find_n(&m->lex, (ech_str[]){ left, right, { text, len } }, 3, ret);
     if (text != small) free(text);
-    return id;
+    return ECH_OK;
 }
 
 ech_status ech_model_add_merge(ech_model *const m, const ech_str left, const ech_str right,
                                const uint32_t rank, ech_error *const err)
 {
-    const int32_t l = ech_lexicon_find(&m->lex, left.ptr, left.len);
-    const int32_t r = ech_lexicon_find(&m->lex, right.ptr, right.len);
-    const int32_t id = joined_id(m, left, right);
+    int32_t ids[3];
+    ECH_TRY(merge_ids(m, left, right, ids));
+    const int32_t l = ids[0], r = ids[1], id = ids[2];
     if (l < 0 || r < 0 || id < 0) {
         return ech_fail(err, ECH_EFORMAT,
                         "reading merge %u (\"%.*s\" and \"%.*s\"): %s is not in the vocabulary",
