@@ -488,6 +488,7 @@ static void look_ahead(ech_engine *e, ech_answer *a)
     const ech_request *const r = a->request;
     if (a->has_finished || !r->takes_forced || seq->n_ahead > 0 || seq->n_ids == seq->n_prompt)
         return;
+    if (seq->n_sent + 1 < seq->n_ids) return; /* computed again: its own ids are not through yet */
     if (seq->n_ids - seq->n_prompt < r->min_tokens) return; /* stop ids are banned */
     uint32_t room = seq->max_ids - seq->n_ids;
     if (room > MAX_AHEAD) room = MAX_AHEAD;

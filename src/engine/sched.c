@@ -601,6 +601,7 @@ void ech_sched_committed(ech_sched *s, const ech_step_plan *plan)
 void ech_sched_know(ech_seq *seq, uint32_t n, ech_step_plan *in_flight)
 {
     ECH_ASSERT(seq->state == ECH_SEQ_RUNNING && seq->n_ahead == 0 && seq->n_pending <= 1);
+    ECH_ASSERT(seq->n_sent + 1 >= seq->n_ids); /* or rows of ids that were taken would score too */
     for (uint32_t i = 0; seq->n_pending > 0 && i < in_flight->n_items; i++) {
         if (in_flight->items[i].seq != seq) continue;
         in_flight->items[i].samples = false; /* what it draws is known */

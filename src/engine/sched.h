@@ -169,9 +169,10 @@ void ech_sched_sent(ech_sched *s, const ech_step_plan *plan);
 void ech_sched_committed(ech_sched *s, const ech_step_plan *plan);
 /*
  * The owner knows the n ids that follow, and has put them behind seq->ids[n_ids - 1]: they need not
- * be drawn, and their rows go into one step. in_flight: the plan of the step in flight, if there is
- * one; what it draws for the sequence is the first of these ids. Forgotten, to be drawn or known
- * again, when the sequence is preempted or a step is lost.
+ * be drawn, and their rows go into one step. All rows but the last known id's must have been sent.
+ * in_flight: the plan of the step in flight, if there is one; what it draws for the sequence is the
+ * first of these ids. Forgotten, to be drawn or known again, when the sequence is preempted or a
+ * step is lost.
  */
 void ech_sched_know(ech_seq *seq, uint32_t n, ech_step_plan *in_flight);
 /* Every step in flight was lost: all rows since the last commit are to be sent again. */

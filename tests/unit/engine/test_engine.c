@@ -663,8 +663,6 @@ static void a_constraint_is_satisfied(void **state)
     h_free(&r);
 }
 
-/* "<think>" and its end are added tokens of the model: fed as a prompt's ids they are not parsed,
- * forced by a bias they are. */
 /* A constraint that often leaves no choice: its ids are computed at once, and nothing tells. */
 static void forced_ids_are_those_of_plain_decoding(void **state)
 {
@@ -715,6 +713,50 @@ static void forced_ids_are_those_of_plain_decoding(void **state)
     assert_true(steps[0] * 4 < steps[1] * 3);
 }
 
+/*
+ * An answer that was preempted is computed again in pieces: while it is, nothing is known ahead of
+ * it, or ids that were taken long ago would be taken again.
+ */
+static void forced_ids_survive_preemption(void **state)
+{
+    (void)state;
+    ech_engine_options o = h_options();
+    o.kv_memory = o.kv_memory / 64 * 9; /* pages for two of the six answers at their full length */
+    o.max_seq_len = 256;
+    o.prefill_chunk = 5;
+    o.no_prefix_cache = true;
+    ech_engine *e = h_open(&o);
+    ech_constraint *c = h_constraint(e, ECH_CONSTRAINT_REGEX, "([a-z]{4,5}#@~%0#7%4@~0#9%2~){5}");
+    const ech_constraint_hook hook = h_plain_hook(c);
+    const ech_prompt prompt = h_text("The");
+    ech_request_options ro = h_request(&prompt);
+    ro.max_tokens = 200;
+    ro.sampling.temperature = 1;
+    ro.sampling.has_seed = true;
+    ech_request *running[6];
+    for (uint32_t i = 0; i < 6; i++) {
+        ro.sampling.seed = i;
+        ro.constraint = c;
+        assert_int_equal(ech_engine_submit(e, &ro, &running[i], NULL), ECH_OK);
+    }
+    uint32_t n_preempted = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        h_result *mixed = h_finish(&running[i]);
+        ro.sampling.seed = i;
+        ro.constraint = NULL;
+        ro.hook = &hook;
+        n_preempted += mixed->usage.preemptions;
+        h_result *alone = h_run(E, &ro);
+        h_assert_same(&alone->choices[0], &mixed->choices[0]);
+        h_free(&mixed);
+        h_free(&alone);
+    }
+    assert_true(n_preempted > 0);
+    h_assert_idle(e);
+    ech_constraint_unref(&c);
+    ech_engine_close(&e);
+}
+
 /* What forbids the forced id: the request fails as it does when the id is drawn. */
 static void a_forced_id_that_is_banned_fails(void **state)
 {
@@ -737,6 +779,8 @@ static void a_forced_id_that_is_banned_fails(void **state)
     ech_constraint_unref(&c);
 }
 
+/* "<think>" and its end are added tokens of the model: fed as a prompt's ids they are not parsed,
+ * forced by a bias they are. */
 static void reasoning_is_told_from_content(void **state)
 {
     (void)state;
@@ -812,6 +856,7 @@ int main(void)
         cmocka_unit_test(a_hook_restricts_every_id),
         cmocka_unit_test(a_constraint_is_satisfied),
         cmocka_unit_test(forced_ids_are_those_of_plain_decoding),
+        cmocka_unit_test(forced_ids_survive_preemption),
         cmocka_unit_test(a_forced_id_that_is_banned_fails),
         cmocka_unit_test(reasoning_is_told_from_content),
     };
