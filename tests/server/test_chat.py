@@ -57,7 +57,7 @@ class Terminal:
                 self.status = status
                 return os.waitstatus_to_exitcode(status)
             self.read(None, 0.05)
-        raise AssertionError("it did not end")
+        raise TimeoutError("it did not end")
 
     def close(self):
         if self.status is None:
@@ -197,8 +197,16 @@ class Chat(unittest.TestCase):
         self.assertEqual(self.t.exit_code(), 0)
         other = Terminal("--url", f"http://127.0.0.1:{self.stub.port}/v1")
         other.read(PROMPT)
-        os.write(other.fd, b"\x04")
-        self.assertEqual(other.exit_code(), 0)
+        # The line editor shows the prompt some microseconds before it takes the terminal; an end of input
+        # that comes between is the terminal's, and lost. A person would press it again.
+        for _ in range(10):
+            os.write(other.fd, b"\x04")
+            try:
+                self.assertEqual(other.exit_code(2), 0)
+                break
+            except TimeoutError:
+                continue
+        self.assertIsNotNone(other.status, "it did not end")
         other.close()
 
 
