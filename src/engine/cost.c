@@ -9,14 +9,14 @@ enum { FIRST_ROWS = 16 };
 /* From so many prompt rows on, a step says something of their cost. */
 enum { MIN_ROWS = 4 };
 /* Times vary by a tenth from step to step; most should stay below what is wanted. */
-#define AIM  0.9
-#define UP   0.5
-#define DOWN 0.15
+#define AIM    0.9
+#define WEIGHT 0.2
 
+/* Towards larger and smaller values alike: a mean that rises faster than it falls is the mean of
+ * the slowest steps, and prompts then wait for a time that nobody needs. */
 static void smooth(double *mean, double value)
 {
-    const double weight = value > *mean ? UP : DOWN;
-    *mean = *mean > 0 ? *mean + weight * (value - *mean) : value;
+    *mean = *mean > 0 ? *mean + WEIGHT * (value - *mean) : value;
 }
 
 static uint32_t bucket_of(uint32_t n_decode)
@@ -56,7 +56,10 @@ void ech_cost_observe(ech_cost *c, uint32_t n_decode, double prompt_cost, int64_
     if (prompt_cost < MIN_ROWS) return;
     /* Rows are never taken to be free: what is left is at least an eighth. */
     const double rest = t - known > t / 8 ? t - known : t / 8;
-    smooth(&c->row_ns, rest / prompt_cost);
+    /* The ratio of the means, not the mean of ratios: a few rows carry all of a step's noise. */
+    smooth(&c->rest_ns, rest);
+    smooth(&c->rest_rows, prompt_cost);
+    c->row_ns = c->rest_ns / c->rest_rows;
 }
 
 uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns)

@@ -9,7 +9,7 @@
  *
  * base is learned from steps without prompt rows, for each power of two of decode rows; the row
  * cost from steps with some. A step that took less than its base shows that the base is too large.
- * Everything is smoothed: upwards quickly, downwards slowly. Pure; owned by the engine's thread.
+ * Everything is smoothed. Pure; owned by the engine's thread.
  */
 #ifndef ECH_ENGINE_COST_H
 #define ECH_ENGINE_COST_H
@@ -21,7 +21,8 @@ enum { ECH_COST_BASES = 7 }; /* 1, 2, 3…4, 5…8, … 33…64 decode rows */
 typedef struct ech_cost {
     double solo_ns;                 // a step of one decode row; 0: none seen
     double base_ns[ECH_COST_BASES]; // a step of so many decode rows; 0: none seen
-    double row_ns;                  // one more prompt row; 0: none seen
+    double rest_ns, rest_rows;      // beyond the base, of steps with prompt rows; their rows
+    double row_ns;                  // one more prompt row, rest_ns / rest_rows; 0: none seen
     double step_ns;                 // any step
 } ech_cost;
 
