@@ -176,6 +176,7 @@ static void look_ahead(sim *m, sim_seq *q)
 {
     ech_seq *const seq = &q->seq;
     if (q->is_ended || seq->n_ahead > 0 || seq->n_ids == seq->n_prompt || draw(3) > 0) return;
+    if (seq->n_sent + 1 < seq->n_ids) return; /* computed again: see ech_sched_know */
     const uint32_t most = seq->max_ids - seq->n_ids;
     uint32_t n = draw(20);
     if (n > most) n = most;
