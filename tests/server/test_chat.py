@@ -7,6 +7,7 @@ import re
 import select
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -44,9 +45,17 @@ class Terminal:
             raise AssertionError(f"{until!r} was never shown, but {shown!r}")
         return shown.decode(errors="replace")
 
+    def type(self, data):
+        """Types when the line editor has the terminal: it shows its prompt some microseconds before, and what
+        comes between is edited by the terminal itself."""
+        end = time.monotonic() + 10
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON and time.monotonic() < end:
+            time.sleep(0.001)
+        os.write(self.fd, data)
+
     def say(self, text, until=PROMPT):
         """Types a line; what is shown until the next prompt, without the line itself."""
-        os.write(self.fd, text.encode() + b"\r")
+        self.type(text.encode() + b"\r")
         return self.read(until).split("\n", 1)[-1]
 
     def exit_code(self, seconds=30):
@@ -57,7 +66,7 @@ class Terminal:
                 self.status = status
                 return os.waitstatus_to_exitcode(status)
             self.read(None, 0.05)
-        raise TimeoutError("it did not end")
+        raise AssertionError("it did not end")
 
     def close(self):
         if self.status is None:
@@ -88,11 +97,12 @@ class Chat(unittest.TestCase):
         self.assertEqual([m["content"] for m in self.asked()["messages"]], ["hi", "Hello there", "and?"])
 
     def test_line_editing(self):
-        self.t.say("abc\x1b[D\x1b[DX")
+        answered = "there\r\n" + PROMPT  # the editor shows a prompt again while it draws a line
+        self.t.say("abc\x1b[D\x1b[DX", answered)
         self.assertEqual(self.asked()["messages"][-1]["content"], "aXbc")
-        self.t.say("\x1b[A")  # the line before
+        self.t.say("\x1b[A", answered)  # the line before
         self.assertEqual(self.asked()["messages"][-1]["content"], "aXbc")
-        self.t.say("wrong\x15right")
+        self.t.say("wrong\x15right", answered)
         self.assertEqual(self.asked()["messages"][-1]["content"], "right")
 
     def test_help_and_unknown_commands(self):
@@ -162,7 +172,7 @@ class Chat(unittest.TestCase):
 
     def test_ctrl_c_stops_the_answer_alone(self):
         self.stub.answers = [["one ", 0.1] + ["more ", 0.05] * 400]
-        os.write(self.t.fd, b"long\r")
+        self.t.type(b"long\r")
         self.t.read("more ")
         os.write(self.t.fd, b"\x03")
         self.assertIn("(stopped)", self.t.read(PROMPT, 5))
@@ -170,7 +180,7 @@ class Chat(unittest.TestCase):
         while self.stub.left == 0 and time.monotonic() < end:
             time.sleep(0.02)
         self.assertEqual(self.stub.left, 1, "the server was not told")
-        os.write(self.t.fd, b"half a line")  # at the prompt it gives up the line alone
+        self.t.type(b"half a line")  # at the prompt it gives up the line alone
         self.t.read("half a line")
         os.write(self.t.fd, b"\x03")
         self.t.read(PROMPT)
@@ -193,20 +203,12 @@ class Chat(unittest.TestCase):
         self.assertIn("fine", self.t.say("/regen"))
 
     def test_leaving(self):
-        os.write(self.t.fd, b"/bye\r")
+        self.t.type(b"/bye\r")
         self.assertEqual(self.t.exit_code(), 0)
         other = Terminal("--url", f"http://127.0.0.1:{self.stub.port}/v1")
         other.read(PROMPT)
-        # The line editor shows the prompt some microseconds before it takes the terminal; an end of input
-        # that comes between is the terminal's, and lost. A person would press it again.
-        for _ in range(10):
-            os.write(other.fd, b"\x04")
-            try:
-                self.assertEqual(other.exit_code(2), 0)
-                break
-            except TimeoutError:
-                continue
-        self.assertIsNotNone(other.status, "it did not end")
+        other.type(b"\x04")
+        self.assertEqual(other.exit_code(), 0)
         other.close()
 
 
@@ -218,7 +220,7 @@ class InProcess(unittest.TestCase):
             self.assertIn("18", t.say("What is 12 + 6?"))
             self.assertIn("Oslo", t.say("What is the capital of Norway?"))
             self.assertRegex(t.say("/stats"), r"prompt \d+ tokens, [1-9]\d* of them reused")
-            os.write(t.fd, b"/bye\r")
+            t.type(b"/bye\r")
             self.assertEqual(t.exit_code(), 0)
         finally:
             t.close()
