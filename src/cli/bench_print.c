@@ -9,20 +9,15 @@
 #include <string.h>
 
 #include "src/cli/bench_model.h"
+#include "src/cli/numbers.h"
 
 /* ---- numbers ---- */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double median(const double *x, uint32_t n)
 {
     double sorted[ECH_BENCH_MAX_REPS];
     memcpy(sorted, x, n * sizeof *x);
-    qsort(sorted, n, sizeof *sorted, compare_doubles);
+    ech_sort_numbers(sorted, n);
     return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 

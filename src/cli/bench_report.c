@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "src/base/clock.h"
+#include "src/cli/numbers.h"
 
 enum { TTFT, TPOT, ITL, E2EL, N_SERIES };
 static const char *const NAMES[] = { "ttft", "tpot", "itl", "e2el" };
@@ -17,13 +18,6 @@ typedef struct series {
     double *v; /* [n] ms, sorted */
     size_t n;
 } series;
-
-static int by_value(const void *const a, const void *const b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Linear between neighbours, as numpy has it. */
 static double percentile(const series *const s, const double p)
@@ -92,7 +86,7 @@ static bool series_open(series s[N_SERIES], const ech_bench_run *const run)
         }
     }
     for (size_t k = 0; k < N_SERIES; k++) {
-        if (s[k].n > 0) qsort(s[k].v, s[k].n, sizeof *s[k].v, by_value);
+        ech_sort_numbers(s[k].v, s[k].n);
     }
     return true;
 }

@@ -16,6 +16,7 @@
 #include "src/cli/bench.h"
 #include "src/cli/bench_model.h"
 #include "src/cli/last_run.h"
+#include "src/cli/load_options.h"
 
 enum { MAX_LIST = 32, MAX_TESTS = 4 * MAX_LIST };
 #define MAX_SAVED_BYTES (16u << 20)
@@ -30,9 +31,6 @@ static numbers prompts = { { 512 }, 1 }, gens = { { 128 }, 1 }, depths = { { 0 }
                streams = { { 1 }, 1 };
 static int64_t reps = 5, threads, prefill_chunk, seed = 1;
 static uint64_t kv_memory, read_bytes;
-static ech_kv_type kv_type = ECH_KV_F16;
-static ech_compute compute = ECH_COMPUTE_F32;
-static ech_quantize quantize = ECH_QUANTIZE_KEEP;
 static const char *output = "md", *save_path, *compare_path;
 
 /* ---- the command line ---- */
@@ -81,27 +79,6 @@ static const char *take_streams(const char *name, const char *value)
     return wrong;
 }
 
-static const char *take_kv_type(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_kv_type_parse(value, &kv_type, &err) == ECH_OK ? NULL : err.text;
-}
-
-static const char *take_quantize(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_quantize_parse(value, &quantize, &err) == ECH_OK ? NULL : err.text;
-}
-
-static const char *take_compute(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_compute_parse(value, &compute, &err) == ECH_OK ? NULL : err.text;
-}
-
 static const char *take_output(const char *name, const char *value)
 {
     static const char *const KNOWN[] = { "md", "csv", "json", "jsonl" };
@@ -129,14 +106,11 @@ static const ech_option OPTIONS[] = {
       256, NULL },
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N",
       "most prompt tokens in one step; default: the engine's", 1, 512, NULL },
-    { "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",
-      "pack the weights as q8, q6, q4 or bf16; keep (default): as the files have them", 0, 0,
-      take_quantize },
-    { "kv-type", 0, ECH_OPT_CALL, NULL, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
-      take_kv_type },
+    ECH_QUANTIZE_OPTION,
+    ECH_KV_TYPE_OPTION,
     { "kv-memory", 0, ECH_OPT_SIZE, &kv_memory, "BYTES",
       "memory for keys and values; default: what the tests need", 0, 0, NULL },
-    { "compute", 0, ECH_OPT_CALL, NULL, "TYPE", "f32 (default) or bf16", 0, 0, take_compute },
+    ECH_COMPUTE_OPTION,
     { "seed", 0, ECH_OPT_INT, &seed, "N", "of the random ids; default 1", 0, 9e15, NULL },
     { "read-bytes", 0, ECH_OPT_SIZE, &read_bytes, "BYTES",
       "memory that the plain read reads; default 2G, less where memory is short", 0, 0, NULL },
@@ -209,14 +183,15 @@ static void describe(const ech_model *m, ech_bench_subject *s)
     ech_model_info info;
     ech_model_get_info(m, &info);
     const double millions = (double)info.n_params / 1e6;
-    (void)snprintf(s->model_type, sizeof s->model_type, "%s %.2f%s %s%s%s", info.architecture,
-                   millions < 1000 ? millions : millions / 1000, millions < 1000 ? "M" : "B",
-                   main_type(m), quantize != ECH_QUANTIZE_KEEP ? " as " : "",
-                   quantize != ECH_QUANTIZE_KEEP ? ech_quantize_name(quantize) : "");
+    (void)snprintf(
+        s->model_type, sizeof s->model_type, "%s %.2f%s %s%s%s", info.architecture,
+        millions < 1000 ? millions : millions / 1000, millions < 1000 ? "M" : "B", main_type(m),
+        ech_cli_load.quantize != ECH_QUANTIZE_KEEP ? " as " : "",
+        ech_cli_load.quantize != ECH_QUANTIZE_KEEP ? ech_quantize_name(ech_cli_load.quantize) : "");
     s->model_size = info.packed_bytes;
     s->model_n_params = info.n_params;
-    s->type_kv = ech_kv_type_name(kv_type);
-    s->compute = ech_compute_name(compute);
+    s->type_kv = ech_kv_type_name(ech_cli_load.kv_type);
+    s->compute = ech_compute_name(ech_cli_load.compute);
 }
 
 static ech_status open_engine(ech_bench *b, const char *path, const ech_bench_test *tests,
@@ -224,18 +199,16 @@ static ech_status open_engine(ech_bench *b, const char *path, const ech_bench_te
 {
     ech_engine_options o;
     ech_model *m = NULL;
-    const ech_model_options mo = { .struct_size = sizeof mo, .quantize = quantize };
+    const ech_model_options mo = { .struct_size = sizeof mo, .quantize = ech_cli_load.quantize };
     ech_engine_options_default(&o);
     ECH_TRY(ech_model_open_with(&m, path, &mo, err));
     describe(m, s);
-    b->kv_bytes_per_token = ech_model_kv_bytes_per_token(m, kv_type);
+    b->kv_bytes_per_token = ech_model_kv_bytes_per_token(m, ech_cli_load.kv_type);
     ech_model_close(&m);
     o.model_dir = path;
     o.threads = (uint32_t)threads;
     o.prefill_chunk = (uint32_t)prefill_chunk;
-    o.kv_type = kv_type;
-    o.compute = compute;
-    o.quantize = quantize;
+    ech_take_load_options(&o);
     set_sizes(tests, n, b->kv_bytes_per_token, &o);
     ECH_TRY(ech_engine_open(&b->engine, &o, err));
     ECH_TRY(ech_engine_wait_ready(b->engine, -1, NULL, err));

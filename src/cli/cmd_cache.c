@@ -10,6 +10,7 @@
 
 #include "echelon/model.h"
 #include "src/cli/commands.h"
+#include "src/cli/json_out.h"
 #include "src/cli/load_options.h"
 
 static bool as_json;
@@ -55,19 +56,6 @@ static json_t *entry_json(const ech_cache_entry *const e)
                      "last_use", (json_int_t)e->used_s);
 }
 
-static int print_json(json_t *const root)
-{
-    char *const text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (text == NULL) {
-        (void)fprintf(stderr, "echelon: out of memory, or a name that is not UTF-8\n");
-        return ECH_EXIT_FAILED;
-    }
-    (void)puts(text);
-    free(text);
-    return ECH_EXIT_OK;
-}
-
 static int list_files(void)
 {
     ech_cache_entry *list = NULL;
@@ -79,7 +67,7 @@ static int list_files(void)
         json_t *const all = json_array();
         for (size_t i = 0; i < n; i++)
             (void)json_array_append_new(all, entry_json(&list[i]));
-        rc = print_json(json_pack("{s:o}", "files", all));
+        rc = ech_print_json(json_pack("{s:o}", "files", all), "the cache");
     } else {
         print_entries(list, n);
     }
@@ -95,8 +83,9 @@ static int clear_files(void)
     if (ech_cache_clear(ech_cli_load.cache_dir, &n, &bytes, &err) != ECH_OK)
         return ech_report(&err);
     if (as_json)
-        return print_json(
-            json_pack("{s:I, s:I}", "files", (json_int_t)n, "bytes", (json_int_t)bytes));
+        return ech_print_json(
+            json_pack("{s:I, s:I}", "files", (json_int_t)n, "bytes", (json_int_t)bytes),
+            "the cache");
     (void)printf("removed %zu file%s, %.1f MB\n", n, n == 1 ? "" : "s", in_mb(bytes));
     return ECH_EXIT_OK;
 }

@@ -13,6 +13,7 @@
 #include "echelon/machine.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/json_out.h"
 #include "src/cli/last_run.h"
 
 /* A measurement is the best of some short ones: another program that takes a core is no limit. */
@@ -203,15 +204,7 @@ static int print_json(const examined *x)
         (json_int_t)m->shm_bytes, "memlock_bytes",
         m->memlock_bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)m->memlock_bytes),
         "paths", paths_json(m), "measured", limits_json(x), "last_run", last_json(x));
-    char *const text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (text == NULL) {
-        (void)fprintf(stderr, "echelon: printing what was found: out of memory\n");
-        return ECH_EXIT_FAILED;
-    }
-    (void)puts(text);
-    free(text);
-    return ECH_EXIT_OK;
+    return ech_print_json(root, "what was found");
 }
 
 static int run(int argc, char **argv)

@@ -13,10 +13,10 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/cli/commands.h"
+#include "src/cli/load_options.h"
 
 static int64_t dimensions, threads, max_seq_len, prefill_chunk;
 static ech_pooling pooling = ECH_POOLING_MODEL;
-static ech_kv_type kv_type = ECH_KV_F16;
 static bool as_json, as_ids, parse_special = true;
 
 static const char *take_pooling(const char *name, const char *value)
@@ -24,13 +24,6 @@ static const char *take_pooling(const char *name, const char *value)
     static ech_error err;
     (void)name;
     return ech_pooling_parse(value, &pooling, &err) == ECH_OK ? NULL : err.text;
-}
-
-static const char *take_kv_type(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_kv_type_parse(value, &kv_type, &err) == ECH_OK ? NULL : err.text;
 }
 
 static const ech_option OPTIONS[] = {
@@ -45,8 +38,7 @@ static const ech_option OPTIONS[] = {
       "the first N numbers, scaled to length 1; default: all", 1, 1 << 20, NULL },
     { "max-seq-len", 'c', ECH_OPT_INT, &max_seq_len, "N",
       "tokens that a text may have; default: the model's own limit", 1, 1 << 30, NULL },
-    { "kv-type", 0, ECH_OPT_CALL, NULL, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
-      take_kv_type },
+    ECH_KV_TYPE_OPTION,
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N", "most tokens in one step; default 256",
       1, 512, NULL },
     { "threads", 'j', ECH_OPT_INT, &threads, "N", "cores of a chip; default: all physical cores", 1,
@@ -162,7 +154,7 @@ static ech_status open_engine(const char *model_dir, ech_engine **ret, ech_error
     o.pooling = pooling;
     o.threads = (uint32_t)threads;
     o.max_seq_len = (uint32_t)max_seq_len;
-    o.kv_type = kv_type;
+    ech_take_load_options(&o);
     o.prefill_chunk = (uint32_t)prefill_chunk;
     ECH_TRY(ech_engine_open(ret, &o, err));
     return ech_engine_wait_ready(*ret, -1, NULL, err);

@@ -40,8 +40,6 @@ static given_prompt *given; // [n_given]
 static size_t n_given;
 static int device_ids[MAX_DEVICES];
 static size_t n_devices;
-static ech_kv_type kv_type = ECH_KV_F16;
-static ech_compute compute = ECH_COMPUTE_F32;
 static uint64_t seed, kv_memory;
 static bool has_seed, ignore_eos, as_json, quiet, parse_special = true;
 static const char *model_dir, *platform, *trace_path;
@@ -138,20 +136,6 @@ static const char *take_devices(const char *name, const char *value)
     return wrong;
 }
 
-static const char *take_kv_type(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_kv_type_parse(value, &kv_type, &err) == ECH_OK ? NULL : err.text;
-}
-
-static const char *take_compute(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_compute_parse(value, &compute, &err) == ECH_OK ? NULL : err.text;
-}
-
 static const char *take_seed(const char *name, const char *value)
 {
     (void)name;
@@ -244,10 +228,9 @@ static const ech_option OPTIONS[] = {
     { "device", 0, ECH_OPT_CALL, NULL, "IDS", "devices to run on; default 0", 0, 0, take_devices },
     { "threads", 'j', ECH_OPT_INT, &threads, "N", "cores of a chip; default: all physical cores", 1,
       256, NULL },
-    { "kv-type", 0, ECH_OPT_CALL, NULL, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
-      take_kv_type },
+    ECH_KV_TYPE_OPTION,
     { "kv-memory", 0, ECH_OPT_SIZE, &kv_memory, "BYTES", "memory for keys and values", 0, 0, NULL },
-    { "compute", 0, ECH_OPT_CALL, NULL, "TYPE", "f32 (default) or bf16", 0, 0, take_compute },
+    ECH_COMPUTE_OPTION,
     ECH_LOAD_OPTIONS,
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N",
       "most prompt tokens in one step; default 256", 1, 512, NULL },
@@ -348,8 +331,6 @@ static ech_status open_engine(session *s, ech_error *err)
     o.threads = (uint32_t)threads;
     o.max_seq_len = (uint32_t)max_seq_len;
     o.kv_memory = kv_memory;
-    o.kv_type = kv_type;
-    o.compute = compute;
     ech_take_load_options(&o);
     o.prefill_chunk = (uint32_t)prefill_chunk;
     o.trace_path = trace_path;

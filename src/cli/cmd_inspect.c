@@ -9,6 +9,7 @@
 
 #include "echelon/model.h"
 #include "src/cli/commands.h"
+#include "src/cli/json_out.h"
 #include "src/cli/load_options.h"
 
 static bool as_json;
@@ -179,17 +180,7 @@ static json_t *model_json(const ech_model *const m, const ech_model_info *const 
 /* Paths may hold bytes that JSON can't: then there is no object, and that is an error. */
 static int print_json(const ech_model *const m, const ech_model_info *const i)
 {
-    json_t *const root = model_json(m, i);
-    char *const text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (text == NULL) {
-        (void)fprintf(stderr, "echelon: printing %s: out of memory, or a name that is not UTF-8\n",
-                      i->path);
-        return ECH_EXIT_FAILED;
-    }
-    (void)puts(text);
-    free(text);
-    return ECH_EXIT_OK;
+    return ech_print_json(model_json(m, i), i->path);
 }
 
 static int print_text(const ech_model *const m, const ech_model_info *const i)

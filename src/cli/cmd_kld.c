@@ -12,6 +12,7 @@
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/logits_file.h"
+#include "src/cli/numbers.h"
 #include "src/cli/score.h"
 
 static const char *base_path, *save_path;
@@ -90,12 +91,6 @@ static void on_row(void *ctx, uint32_t window, uint32_t at, int32_t target, cons
 
 /* ---- results ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 typedef struct statistics {
     double mean, error, median, p99, max, same_top;
 } statistics;
@@ -110,7 +105,7 @@ static statistics describe(comparison *c)
     const double mean = sum / n;
     for (uint64_t i = 0; i < c->n; i++)
         sq += (c->kld[i] - mean) * (c->kld[i] - mean);
-    qsort(c->kld, c->n, sizeof *c->kld, compare_doubles);
+    ech_sort_numbers(c->kld, c->n);
     return (statistics){
         .mean = mean,
         .error = c->n > 1 ? sqrt(sq / (n - 1) / n) : 0,

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "src/cli/commands.h"
+#include "src/cli/json_out.h"
 #include "src/cli/load_options.h"
 
 static const char *output;
@@ -18,15 +19,7 @@ static int print_json(const ech_pack_report *const r)
                                    r->was_there, "source_bytes", (json_int_t)r->source_bytes,
                                    "packed_bytes", (json_int_t)r->packed_bytes, "pack_seconds",
                                    r->pack_s, "write_seconds", r->write_s);
-    char *const text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (text == NULL) {
-        (void)fprintf(stderr, "echelon: out of memory, or a name that is not UTF-8\n");
-        return ECH_EXIT_FAILED;
-    }
-    (void)puts(text);
-    free(text);
-    return ECH_EXIT_OK;
+    return ech_print_json(root, r->path);
 }
 
 static int print_text(const ech_pack_report *const r)

@@ -19,9 +19,8 @@
 #include "src/cli/load_options.h"
 #include "src/cli/sd_notify.h"
 
-static const char *model_dir, *host, *platform, *kv_type, *compute, *api_key_file, *api_key,
-    *chat_template, *template_kwargs, *reasoning_field, *pooling, *reasoning_parser,
-    *tool_call_parser;
+static const char *model_dir, *host, *platform, *api_key_file, *api_key, *chat_template,
+    *template_kwargs, *reasoning_field, *pooling, *reasoning_parser, *tool_call_parser;
 static const char *config; /* read by config.c before the others */
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
@@ -83,9 +82,8 @@ static const ech_option OPTIONS[] = {
     { "max-tokens", 0, ECH_OPT_INT, &max_tokens, "N",
       "cap of an answer whose request has none; default 4096", 1, 1 << 24, NULL },
     { "kv-memory", 0, ECH_OPT_SIZE, &kv_memory, "BYTES", "memory for KV pages, as 4G", 0, 0, NULL },
-    { "kv-type", 0, ECH_OPT_STRING, &kv_type, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,
-      NULL },
-    { "compute", 0, ECH_OPT_STRING, &compute, "TYPE", "f32 (default) or bf16", 0, 0, NULL },
+    ECH_KV_TYPE_OPTION,
+    ECH_COMPUTE_OPTION,
     ECH_LOAD_OPTIONS,
     { "max-itl", 0, ECH_OPT_INT, &max_itl, "MS", "wanted bound of the gap between two tokens", 1,
       600000, NULL },
@@ -129,12 +127,6 @@ static const ech_option OPTIONS[] = {
 static int take_types(ech_server_options *const so)
 {
     ech_error err;
-    if (kv_type != NULL && ech_kv_type_parse(kv_type, &so->engine.kv_type, &err) != ECH_OK) {
-        return ech_usage_error("--kv-type: %s", err.text);
-    }
-    if (compute != NULL && ech_compute_parse(compute, &so->engine.compute, &err) != ECH_OK) {
-        return ech_usage_error("--compute: %s", err.text);
-    }
     if (pooling != NULL && ech_pooling_parse(pooling, &so->engine.pooling, &err) != ECH_OK) {
         return ech_usage_error("--pooling: %s", err.text);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The options that say how an engine gets its weights, for every command that opens one:
+ * The options that say how an engine gets its weights and in which types it computes, for every
+ * command that opens one:
  *
  *     static const ech_option OPTIONS[] = { …, ECH_LOAD_OPTIONS, … };
  *     ech_take_load_options(&engine_options);
@@ -14,6 +15,8 @@
 typedef struct ech_load_options {
     ech_quantize quantize;
     ech_load load;
+    ech_kv_type kv_type;
+    ech_compute compute;
     const char *cache_dir;
     const char *packed;
     bool no_cache;
@@ -24,12 +27,24 @@ extern ech_load_options ech_cli_load;
 
 const char *ech_cli_take_quantize(const char *name, const char *value);
 const char *ech_cli_take_load(const char *name, const char *value);
+const char *ech_cli_take_kv_type(const char *name, const char *value);
+const char *ech_cli_take_compute(const char *name, const char *value);
 
 #define ECH_QUANTIZE_OPTION                                                                        \
     {                                                                                              \
         "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",                                                 \
             "pack the weights as q8, q6, q4 or bf16; keep (default): as the files have them", 0,   \
             0, ech_cli_take_quantize                                                               \
+    }
+#define ECH_KV_TYPE_OPTION                                                                         \
+    {                                                                                              \
+        "kv-type", 0, ECH_OPT_CALL, NULL, "TYPE", "f16 (default), f32, bf16 or q8", 0, 0,          \
+            ech_cli_take_kv_type                                                                   \
+    }
+#define ECH_COMPUTE_OPTION                                                                         \
+    {                                                                                              \
+        "compute", 0, ECH_OPT_CALL, NULL, "TYPE", "f32 (default) or bf16", 0, 0,                   \
+            ech_cli_take_compute                                                                   \
     }
 #define ECH_CACHE_DIR_OPTION                                                                       \
     {                                                                                              \

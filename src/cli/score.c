@@ -22,27 +22,6 @@
 
 ech_score_options ech_score_given = { .ctx = 512 };
 
-const char *ech_score_take_kv_type(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_kv_type_parse(value, &ech_score_given.kv_type, &err) == ECH_OK ? NULL : err.text;
-}
-
-const char *ech_score_take_compute(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_compute_parse(value, &ech_score_given.compute, &err) == ECH_OK ? NULL : err.text;
-}
-
-const char *ech_score_take_quantize(const char *name, const char *value)
-{
-    static ech_error err;
-    (void)name;
-    return ech_quantize_parse(value, &ech_score_given.quantize, &err) == ECH_OK ? NULL : err.text;
-}
-
 double ech_score_perplexity(const ech_score_sum *sum, double *ret_stderr)
 {
     const double n = (double)sum->n, mean = sum->nll / n;
@@ -62,9 +41,7 @@ static ech_status open_engine(ech_score *s, const char *model, ech_error *err)
     o.model_dir = model;
     o.threads = (uint32_t)g->threads;
     o.prefill_chunk = (uint32_t)g->prefill_chunk;
-    o.kv_type = g->kv_type;
-    o.compute = g->compute;
-    o.quantize = g->quantize;
+    ech_take_load_options(&o);
     o.max_seq_len = s->ctx;
     o.max_running = 2;
     o.max_queued = GROUP;

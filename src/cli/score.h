@@ -10,21 +10,14 @@
 #define ECH_CLI_SCORE_H
 
 #include "echelon/engine.h"
-#include "src/cli/options.h"
+#include "src/cli/load_options.h"
 
 typedef struct ech_score_options {
     int64_t ctx, chunks, stride, threads, prefill_chunk;
     bool is_ids; /* the file has token ids instead of a text */
-    ech_kv_type kv_type;
-    ech_compute compute;
-    ech_quantize quantize;
 } ech_score_options;
 
 extern ech_score_options ech_score_given;
-
-const char *ech_score_take_kv_type(const char *name, const char *value);
-const char *ech_score_take_compute(const char *name, const char *value);
-const char *ech_score_take_quantize(const char *name, const char *value);
 
 /* The options that both commands have. */
 #define ECH_SCORE_OPTIONS                                                                          \
@@ -58,15 +51,7 @@ const char *ech_score_take_quantize(const char *name, const char *value);
           1,                                                                                       \
           512,                                                                                     \
           NULL },                                                                                  \
-        { "kv-type", 0, ECH_OPT_CALL,          NULL, "TYPE", "f16 (default), f32, bf16 or q8",     \
-          0,         0, ech_score_take_kv_type },                                                  \
-        { "compute", 0, ECH_OPT_CALL,          NULL, "TYPE", "f32 (default) or bf16",              \
-          0,         0, ech_score_take_compute },                                                  \
-    {                                                                                              \
-        "quantize", 0, ECH_OPT_CALL, NULL, "TYPE",                                                 \
-            "pack the weights as q8, q6, q4 or bf16; keep (default): as the files have them", 0, 0,    \
-            ech_score_take_quantize                                                                \
-    }
+        ECH_KV_TYPE_OPTION, ECH_COMPUTE_OPTION, ECH_QUANTIZE_OPTION
 
 /* Sums over ids that were counted. */
 typedef struct ech_score_sum {
