@@ -61,6 +61,13 @@ static inline uint16_t ech_f16_from_f32(const float x)
     return (uint16_t)(sign | (ech_f32_bits(shifted) - 0x3f000000u));
 }
 
+/* 1 / d, and 0 for a block of zeros: what values are multiplied by to be counted in steps of d. */
+static inline float ech_f16_inverse(const uint16_t d)
+{
+    const float x = ech_f16_to_f32(d);
+    return x != 0.0f ? 1.0f / x : 0.0f;
+}
+
 /* The same, but what f16 can't hold becomes its largest number; NaN stays. */
 static inline uint16_t ech_f16_from_f32_clamped(const float x)
 {

@@ -18,19 +18,13 @@ static int32_t clamp(const float v, const int32_t lo, const int32_t hi)
     return v < (float)hi ? (int32_t)v : hi;
 }
 
-static float inverse_of(const uint16_t d)
-{
-    const float x = ech_f16_to_f32(d);
-    return x != 0.0f ? 1.0f / x : 0.0f;
-}
-
 static void quantise_q8(const float *const x, const uint32_t n, ech_quant_block *const b)
 {
     float max = 0.0f;
     for (uint32_t i = 0; i < n; i++)
         max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
     b->d = ech_f16_from_f32_clamped(max / 127.0f);
-    const float inverse = inverse_of(b->d);
+    const float inverse = ech_f16_inverse(b->d);
     for (uint32_t i = 0; i < n; i++)
         b->q[i] = (uint8_t)(clamp(rintf(x[i] * inverse), -128, 127) + 128);
     for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
@@ -45,7 +39,7 @@ static void quantise_signed(const float *const x, const uint32_t n, const float 
     for (uint32_t i = 0; i < n; i++)
         max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
     b->d = ech_f16_from_f32_clamped(max / -half);
-    const float inverse = inverse_of(b->d);
+    const float inverse = ech_f16_inverse(b->d);
     for (uint32_t i = 0; i < n; i++)
         b->q[i] = (uint8_t)clamp(rintf(x[i] * inverse) + half, 0, 2 * (int32_t)half - 1);
     for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
@@ -61,7 +55,7 @@ static void quantise_q4m(const float *const x, const uint32_t n, ech_quant_block
     }
     b->d = ech_f16_from_f32_clamped((max - min) / 15.0f);
     b->m = ech_f16_from_f32_clamped(min);
-    const float inverse = inverse_of(b->d), m = ech_f16_to_f32(b->m);
+    const float inverse = ech_f16_inverse(b->d), m = ech_f16_to_f32(b->m);
     for (uint32_t i = 0; i < n; i++)
         b->q[i] = (uint8_t)clamp(rintf((x[i] - m) * inverse), 0, 15);
     /* Of padding the activations are 0, their sum too: any number will do. */

@@ -64,6 +64,30 @@ ALWAYS_INLINE void reload(act_rows *const x, const uint32_t n_rows)
     UNROLL for (uint32_t j = 0; j < n_rows; j++) x->q[j] = keep(x->q[j]);
 }
 
+/* Group g of a block whose weights are low + 16 × high: its products in 16 bits, per row of x. */
+ALWAYS_INLINE void add_parts(const act_rows *const x, const uint32_t block, const uint32_t g,
+                             const uint32_t n_rows, const __m256i w_low, const __m256i w_high,
+                             __m256i low[MAX_R], __m256i high[MAX_R])
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
+        const __m256i a = _mm256_maddubs_epi16(w_low, xj);
+        const __m256i b = _mm256_maddubs_epi16(w_high, xj);
+        low[j] = g == 0 ? a : add16(low[j], a);
+        high[j] = g == 0 ? b : add16(high[j], b);
+    }
+}
+
+/* The sums of a block, in 32 bits. */
+ALWAYS_INLINE void join_parts(const __m256i low[MAX_R], const __m256i high[MAX_R],
+                              const uint32_t n_rows, __m256i sum[MAX_R])
+{
+    UNROLL for (uint32_t j = 0; j < n_rows; j++) sum[j] =
+        _mm256_add_epi32(_mm256_madd_epi16(low[j], _mm256_set1_epi16(1)),
+                         _mm256_madd_epi16(high[j], _mm256_set1_epi16(16)));
+}
+
 /*
  * The halves of a panel one after the other: 16-bit sums of low and of high nibbles of 4 rows, the
  * nibbles, an activation and the mask are 12 registers.
@@ -82,18 +106,9 @@ ALWAYS_INLINE void sums_q8(const char *const *const unit, act_rows *const x, con
             const __m256i w = load(unit[i / 2] + block % 2 * 512 + g * 64 + i % 2 * 32);
             const __m256i w_low = _mm256_and_si256(w, mask);
             const __m256i w_high = _mm256_and_si256(_mm256_srli_epi16(w, 4), mask);
-            UNROLL for (uint32_t j = 0; j < n_rows; j++)
-            {
-                const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
-                const __m256i a = _mm256_maddubs_epi16(w_low, xj);
-                const __m256i b = _mm256_maddubs_epi16(w_high, xj);
-                low[j] = g == 0 ? a : add16(low[j], a);
-                high[j] = g == 0 ? b : add16(high[j], b);
-            }
+            add_parts(x, block, g, n_rows, w_low, w_high, low, high);
         }
-        UNROLL for (uint32_t j = 0; j < n_rows; j++) sum[i][j] =
-            _mm256_add_epi32(_mm256_madd_epi16(low[j], _mm256_set1_epi16(1)),
-                             _mm256_madd_epi16(high[j], _mm256_set1_epi16(16)));
+        join_parts(low, high, n_rows, sum[i]);
     }
 }
 
@@ -140,18 +155,9 @@ ALWAYS_INLINE void sums_q6(const char *const *const unit, act_rows *const x, con
             const __m256i pair = load(at + g % 4 * 64);
             const __m256i w_low = _mm256_and_si256(g < 4 ? pair : _mm256_srli_epi16(pair, 4), mask);
             const __m256i w_high = q6_high(load(at + 256 + g % 2 * 64), g / 2);
-            UNROLL for (uint32_t j = 0; j < n_rows; j++)
-            {
-                const __m256i xj = quad(x, j, (size_t)block * ECH_QUANT_BLOCK + g * 4);
-                const __m256i a = _mm256_maddubs_epi16(w_low, xj);
-                const __m256i b = _mm256_maddubs_epi16(w_high, xj);
-                low[j] = g == 0 ? a : add16(low[j], a);
-                high[j] = g == 0 ? b : add16(high[j], b);
-            }
+            add_parts(x, block, g, n_rows, w_low, w_high, low, high);
         }
-        UNROLL for (uint32_t j = 0; j < n_rows; j++) sum[i][j] =
-            _mm256_add_epi32(_mm256_madd_epi16(low[j], _mm256_set1_epi16(1)),
-                             _mm256_madd_epi16(high[j], _mm256_set1_epi16(16)));
+        join_parts(low, high, n_rows, sum[i]);
     }
 }
 

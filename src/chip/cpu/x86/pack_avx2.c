@@ -80,12 +80,6 @@ static inline float first_of(const four *const x, const float magnitude, const f
     return 0.0f;
 }
 
-static inline float inverse_of(const uint16_t d)
-{
-    const float x = ech_f16_to_f32(d);
-    return x != 0.0f ? 1.0f / x : 0.0f;
-}
-
 /* clamp(round(x) + add, lo, hi) as bytes, offset added; NaN gives lo. */
 static inline void store_bytes(const four *const x, const float add, const float lo, const float hi,
                                const int offset, uint8_t *const q)
@@ -115,7 +109,7 @@ static void quantise_q8(const float *const from, ech_quant_block *const b)
 {
     const four x = load32(from);
     b->d = ech_f16_from_f32_clamped(max_abs(&x) / 127.0f);
-    const four y = scaled(&x, inverse_of(b->d));
+    const four y = scaled(&x, ech_f16_inverse(b->d));
     store_bytes(&y, 0.0f, -128.0f, 127.0f, 128, b->q);
 }
 
@@ -125,7 +119,7 @@ static void quantise_signed(const float *const from, const float half, ech_quant
     const float magnitude = max_abs(&x);
     const float max = magnitude != 0.0f ? first_of(&x, magnitude, from) : 0.0f;
     b->d = ech_f16_from_f32_clamped(max / -half);
-    const four y = scaled(&x, inverse_of(b->d));
+    const four y = scaled(&x, ech_f16_inverse(b->d));
     store_bytes(&y, half, 0.0f, 2.0f * half - 1.0f, 0, b->q);
 }
 
@@ -148,7 +142,7 @@ static void quantise_q4m(const float *const from, ech_quant_block *const b)
     four y;
     for (int i = 0; i < 4; i++)
         y.v[i] = _mm256_sub_ps(x.v[i], _mm256_set1_ps(ech_f16_to_f32(b->m)));
-    y = scaled(&y, inverse_of(b->d));
+    y = scaled(&y, ech_f16_inverse(b->d));
     store_bytes(&y, 0.0f, 0.0f, 15.0f, 0, b->q);
 }
 
