@@ -8,9 +8,7 @@
 enum { FIRST_ROWS = 16 };
 /* From so many prompt rows on, a step says something of their cost. */
 enum { MIN_ROWS = 4 };
-/* Times vary by a tenth from step to step; most should stay below what is wanted. */
-#define AIM    0.9
-#define WEIGHT 0.2
+#define WEIGHT 0.2 /* of a new time in a mean */
 
 /* Towards larger and smaller values alike: a mean that rises faster than it falls is the mean of
  * the slowest steps, and prompts then wait for a time that nobody needs. */
@@ -71,7 +69,7 @@ uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns
         target = 50.0 * ECH_NS_PER_MS;
         if (2 * c->solo_ns > target) target = 2 * c->solo_ns;
     }
-    const double rows = (AIM * target - base_of(c, n_decode)) / c->row_ns;
+    const double rows = (target - base_of(c, n_decode)) / c->row_ns;
     if (rows < 1) return 1;
     return rows < 1e6 ? (uint32_t)rows : 1000000;
 }

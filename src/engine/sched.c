@@ -377,12 +377,54 @@ static bool is_planned(const ech_step_plan *plan, const ech_seq *seq)
     return false;
 }
 
+static bool is_prompt(const ech_seq *seq)
+{
+    return !seq->embeds && seq->n_ids + seq->n_pending == seq->n_prompt;
+}
+
+/* Prompts with the best priority of those that nobody has to wait for. */
+typedef struct gathering {
+    int64_t priority;
+    uint32_t n_prompts, n_complete; /* complete: but for the last row */
+    uint64_t rows;                  /* of the complete ones */
+} gathering;
+
+static void gather(gathering *g, const ech_seq *seq)
+{
+    if (seq->is_paused || seq->embeds || seq->leader != NULL) return;
+    if (seq->priority > g->priority) return;
+    if (seq->priority < g->priority) *g = (gathering){ .priority = seq->priority };
+    g->n_prompts++;
+    if (seq->n_sent + 1 < seq->n_prompt) return;
+    g->n_complete++;
+    g->rows += seq->n_prompt - seq->n_reused;
+}
+
+/*
+ * Prompts that came together while nobody decodes: the first half of them is computed before the
+ * first answer begins, or it would take a good part of every step from all the others. Their last
+ * rows wait for that, for as many rows as a step may cost at most.
+ */
+static bool gathers_prompts(const ech_sched *s)
+{
+    gathering g = { .priority = INT64_MAX };
+    if (s->only != NULL) return false;
+    for (const ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
+        if (!seq->is_paused && !seq->embeds && !is_prompt(seq)) return false;
+        gather(&g, seq);
+    }
+    for (const ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next)
+        gather(&g, seq);
+    return g.n_complete + 1 < (g.n_prompts + 1) / 2 &&
+           g.rows < (uint64_t)DEEPEST * s->max_prompt_rows;
+}
+
 /* Rows that a sequence has ready. */
 static uint32_t ready_rows(const ech_sched *s, const ech_seq *seq)
 {
     if (seq->is_paused) return 0;
     if (s->only != NULL && s->only != seq) return 0;
-    const uint32_t end = ech_seq_end_of_rows(seq);
+    const uint32_t end = ech_seq_end_of_rows(seq) - (s->gathers && is_prompt(seq));
     return end > seq->n_sent ? end - seq->n_sent : 0;
 }
 
@@ -541,11 +583,15 @@ void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prompt_cost, ech_step
     plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = plan->n_embed_rows = 0;
     plan->n_admitted = 0;
     plan->needs_drain = false;
+    s->gathers = gathers_prompts(s);
     plan_single_rows(s, plan);
     const double left = plan_ahead(s, cost, plan);
     if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, rows, plan);
     plan_single_rows(s, plan);
     plan_prompts(s, left, plan);
+    if (plan->n_items > 0 || !s->gathers) return;
+    s->gathers = false; /* there was room for no other prompt */
+    plan_single_rows(s, plan);
 }
 
 /* ---- the life of a step ---- */

@@ -5,7 +5,8 @@
  * A sequence (one choice of one prompt) waits, runs, or has ended. Running ones hold a slot and KV
  * pages. A plan takes decode rows first, one of every running sequence that has one; then prompt
  * rows up to a budget: half to the oldest prompt, half to the one that is nearest to its end, so
- * that a long prompt goes on and a short one doesn't wait for it.
+ * that a long prompt goes on and a short one doesn't wait for it. Of prompts that came together
+ * while nobody decodes, the first half begins to decode at the same time, once it is computed.
  *
  *     waiting ──admit──> running ──end──> ended ──last step done──> released
  *        ^────preempt───────┘
@@ -105,6 +106,7 @@ typedef struct ech_sched {
     uint32_t depth_unit;           /* positions of depth that cost as much as a row; 0: nothing */
     bool no_cache;                 /* nothing is put into the tree, nothing taken */
     const ech_seq *only;           // NULL, or no other sequence has rows and none is admitted
+    bool gathers;                  /* in this plan the last rows of prompts wait for other prompts */
     ech_seq_list waiting, running; // running: in the order of admission
     ech_seq_list ending;           // ended, with steps in flight
     uint64_t slots_used;           // bit i: slot i

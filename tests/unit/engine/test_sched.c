@@ -154,7 +154,8 @@ static void check_plan(const sim *m, const ech_step_plan *plan)
     assert_true(rows <= m->sched.max_rows && logits <= m->sched.max_logits);
 }
 
-/* No more prompt rows than were asked for, and nobody who needs one row is left out. */
+/* No more prompt rows than were asked for, and nobody who needs one row is left out, but a prompt's
+ * last one where prompts are gathered. */
 static void check_shares(const sim *m, const ech_step_plan *plan, uint32_t prefill_rows)
 {
     uint32_t n_prompt = 0;
@@ -165,7 +166,8 @@ static void check_shares(const sim *m, const ech_step_plan *plan, uint32_t prefi
     assert_true(n_prompt <= prefill_rows);
     if (plan->needs_drain || plan->n_logits >= m->sched.max_logits) return;
     for (const ech_seq *seq = m->sched.running.head; seq != NULL; seq = seq->next) {
-        bool is_planned = seq->is_paused || ech_seq_end_of_rows(seq) != seq->n_sent + 1;
+        bool is_planned = seq->is_paused || ech_seq_end_of_rows(seq) != seq->n_sent + 1 ||
+                          (m->sched.gathers && seq->n_sent + 1 == seq->n_prompt);
         for (uint32_t i = 0; i < plan->n_items; i++)
             is_planned = is_planned || plan->items[i].seq == seq;
         assert_true(is_planned);
@@ -409,6 +411,97 @@ static void decodes_run_in_every_step_of_a_long_prompt(void **state)
     sim_close(&M);
 }
 
+/* Steps until each has its first token; 0: not yet. */
+static void first_tokens(sim *m, uint32_t prefill_rows, uint64_t *ret_steps)
+{
+    memset(ret_steps, 0, MAX_SEQS * sizeof *ret_steps);
+    for (uint32_t left = m->n_seqs; left > 0;) {
+        assert_true(turn(m, prefill_rows));
+        for (uint32_t i = 0; i < m->n_seqs; i++) {
+            const ech_seq *const q = &m->seqs[i]->seq;
+            if (ret_steps[i] != 0 || q->n_ids == q->n_prompt) continue;
+            ret_steps[i] = m->n_done;
+            left--;
+        }
+    }
+}
+
+static sim_seq *push_own(sim *m, uint32_t n_prompt, int32_t id)
+{
+    sim_seq *const q = push(m, n_prompt, 20, "", 1);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        q->ids[i] = id;
+    return q;
+}
+
+static void half_of_a_burst_begins_together(void **state)
+{
+    (void)state;
+    static uint64_t steps[MAX_SEQS];
+    for (uint32_t n = 1; n <= 8; n++) {
+        sim_open(&M, 64, 8, 40);
+        M.sched.max_prompt_rows = 32;
+        for (uint32_t i = 0; i < n; i++)
+            (void)push_own(&M, 20, (int32_t)i);
+        first_tokens(&M, 32, steps);
+        const uint32_t half = (n + 1) / 2;
+        for (uint32_t i = 0; i < half; i++)
+            assert_int_equal(steps[i], steps[0]);
+        assert_in_range(steps[0], 20 * half / 32, 20 * half / 32 + 2);
+        if (half < n) assert_true(steps[half] >= steps[0]);
+        run_dry(&M, 32);
+        for (uint32_t i = 0; i < n; i++)
+            check_answer(M.seqs[i]);
+        sim_close(&M);
+    }
+}
+
+/* Four full steps at most: 128 rows, seven prompts of these and what the step holds. */
+static void a_burst_is_not_gathered_for_long(void **state)
+{
+    (void)state;
+    static uint64_t steps[MAX_SEQS];
+    sim_open(&M, 128, 32, 40);
+    M.sched.max_prompt_rows = 32;
+    for (int32_t i = 0; i < 32; i++)
+        (void)push_own(&M, 20, i);
+    first_tokens(&M, 32, steps);
+    assert_in_range(steps[0], 4, 6);
+    assert_true(steps[10] > steps[0]); /* not half of all */
+    run_dry(&M, 32);
+    sim_close(&M);
+}
+
+static void whoever_decodes_is_not_kept_waiting(void **state)
+{
+    (void)state;
+    static uint64_t steps[MAX_SEQS];
+    sim_open(&M, 64, 8, 40);
+    M.sched.max_prompt_rows = 32;
+    sim_seq *const stream = push_own(&M, 4, 99);
+    while (stream->seq.n_ids == 4)
+        assert_true(turn(&M, 32));
+    for (int32_t i = 0; i < 6; i++)
+        (void)push_own(&M, 20, i);
+    first_tokens(&M, 32, steps);
+    assert_true(steps[1] < steps[3]); /* in turn, as they came */
+    run_dry(&M, 32);
+    sim_close(&M);
+}
+
+/* The pool holds two prompts: the third can't be computed before one of them has ended. */
+static void a_burst_without_room_is_not_gathered(void **state)
+{
+    (void)state;
+    sim_open(&M, 4, 8, 40);
+    for (int32_t i = 0; i < 8; i++)
+        (void)push_own(&M, T + 8, i);
+    run_dry(&M, 32);
+    for (uint32_t i = 0; i < M.n_seqs; i++)
+        check_answer(M.seqs[i]);
+    sim_close(&M);
+}
+
 static void siblings_share_their_prompt(void **state)
 {
     (void)state;
@@ -534,6 +627,10 @@ int main(void)
         cmocka_unit_test(tenants_share_by_weight),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
         cmocka_unit_test(decodes_run_in_every_step_of_a_long_prompt),
+        cmocka_unit_test(half_of_a_burst_begins_together),
+        cmocka_unit_test(a_burst_is_not_gathered_for_long),
+        cmocka_unit_test(whoever_decodes_is_not_kept_waiting),
+        cmocka_unit_test(a_burst_without_room_is_not_gathered),
         cmocka_unit_test(siblings_share_their_prompt),
         cmocka_unit_test(a_burst_computes_its_common_beginning_once),
         cmocka_unit_test(the_oldest_is_never_preempted),
