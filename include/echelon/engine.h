@@ -89,7 +89,8 @@ typedef struct ech_engine_options {
     uint32_t prefill_chunk; /* most prompt rows in one step, 1..512; 0: 256, fewer where the
                                measured cost of a row says that max_itl would be passed */
     uint32_t max_itl_ms;    /* wanted bound of the gap between two tokens of a running choice while
-                               prompts are prefilled; 0: the larger of twice the solo step and 50 */
+                               prompts are prefilled; 0: the larger of 50 and twice the step of the
+                               choices that run without prompts */
     bool no_prefix_cache;   /* every prompt is computed, whatever was computed before */
     uint32_t chip_deaths;   /* chips that may die in a row, without a completed step between them,
                                before the step's requests fail; 0: 3 */

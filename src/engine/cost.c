@@ -64,12 +64,13 @@ uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns
 {
     if (n_decode == 0) return UINT32_MAX;
     if (c->row_ns <= 0) return FIRST_ROWS;
+    const double base = base_of(c, n_decode);
     double target = (double)target_ns;
     if (target_ns == 0) {
         target = 50.0 * ECH_NS_PER_MS;
-        if (2 * c->solo_ns > target) target = 2 * c->solo_ns;
+        if (2 * base > target) target = 2 * base;
     }
-    const double rows = (target - base_of(c, n_decode)) / c->row_ns;
+    const double rows = (target - base) / c->row_ns;
     if (rows < 1) return 1;
     return rows < 1e6 ? (uint32_t)rows : 1000000;
 }

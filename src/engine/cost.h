@@ -30,7 +30,8 @@ typedef struct ech_cost {
 void ech_cost_observe(ech_cost *c, uint32_t n_decode, double prompt_cost, int64_t ns);
 /*
  * What the prompt rows of the next step may cost, in rows without depth, at least 1. Without decode
- * rows nobody waits: UINT32_MAX. target_ns 0: the larger of twice the solo step and 50 ms.
+ * rows nobody waits: UINT32_MAX. target_ns 0: the larger of 50 ms and twice a step of these decode
+ * rows alone: prompts take at most half of the time from the answers that run.
  */
 uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns);
 

@@ -102,11 +102,11 @@ typedef struct ech_sched {
     void (*copy_page)(void *ctx, uint32_t from, uint32_t to);
     void *copy_ctx;
     uint32_t max_running, max_rows, max_logits;
-    uint32_t max_prompt_rows;      /* of a step, whatever they cost; init: max_rows */
-    uint32_t depth_unit;           /* positions of depth that cost as much as a row; 0: nothing */
-    bool no_cache;                 /* nothing is put into the tree, nothing taken */
-    const ech_seq *only;           // NULL, or no other sequence has rows and none is admitted
-    bool gathers;                  /* in this plan the last rows of prompts wait for other prompts */
+    uint32_t max_prompt_rows; /* of a step, whatever they cost; init: max_rows */
+    uint32_t depth_unit;      /* positions of depth that cost as much as a row; 0: nothing */
+    bool no_cache;            /* nothing is put into the tree, nothing taken */
+    const ech_seq *only;      // NULL, or no other sequence has rows and none is admitted
+    bool gathers;             /* in this plan the last rows of prompts wait for other prompts */
     ech_seq_list waiting, running; // running: in the order of admission
     ech_seq_list ending;           // ended, with steps in flight
     uint64_t slots_used;           // bit i: slot i

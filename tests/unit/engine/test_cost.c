@@ -25,7 +25,7 @@ static void the_budget_stays_below_the_target(void **state)
         ech_cost_observe(&c, 1, 32, 10 * MS + 32 * MS / 2); /* half a ms a row */
     }
     assert_in_range(ech_cost_budget(&c, 1, 50 * MS), 78, 82);
-    assert_in_range(ech_cost_budget(&c, 1, 0), 78, 82); /* 50 ms is more than 2 × 10 */
+    assert_in_range(ech_cost_budget(&c, 1, 0), 78, 82);  /* 50 ms is more than 2 × 10 */
     assert_int_equal(ech_cost_budget(&c, 1, 5 * MS), 1); /* can't be met: goes on all the same */
     assert_in_range(ech_cost_budget(&c, 1, 1000 * MS), 1960, 2000);
 }
@@ -39,6 +39,21 @@ static void a_slow_solo_step_raises_the_default_target(void **state)
         ech_cost_observe(&c, 1, 10, 200 * MS);
     }
     assert_in_range(ech_cost_budget(&c, 1, 0), 9, 11); /* 2 × 100 ms */
+}
+
+/* Sixteen rows take longer than the target: prompts get half of the time, not one row a step. */
+static void the_default_target_follows_the_decode_rows(void **state)
+{
+    (void)state;
+    ech_cost c = { 0 };
+    for (int i = 0; i < 40; i++) {
+        ech_cost_observe(&c, 1, 0, 10 * MS);
+        ech_cost_observe(&c, 16, 0, 90 * MS);
+        ech_cost_observe(&c, 16, 32, (90 + 32) * MS);
+    }
+    assert_in_range(ech_cost_budget(&c, 16, 0), 80, 100);
+    assert_in_range(ech_cost_budget(&c, 1, 0), 35, 45);
+    assert_int_equal(ech_cost_budget(&c, 16, 50 * MS), 1); /* as it was wanted */
 }
 
 /* Sixteen streams made a dear base; one is left, and no step without prompt rows shows it. */
@@ -101,6 +116,7 @@ int main(void)
         cmocka_unit_test(nobody_waits_nobody_limits),
         cmocka_unit_test(the_budget_stays_below_the_target),
         cmocka_unit_test(a_slow_solo_step_raises_the_default_target),
+        cmocka_unit_test(the_default_target_follows_the_decode_rows),
         cmocka_unit_test(a_base_that_is_too_large_comes_down),
         cmocka_unit_test(more_streams_than_were_seen_are_learned),
         cmocka_unit_test(steps_of_a_long_prompt_keep_the_target),
