@@ -30,6 +30,7 @@ static bool as_json, is_detailed;
 static const ech_option OPTIONS[] = {
     { "url", 0, ECH_OPT_STRING, &url_text, "URL", "the server; default http://127.0.0.1:8080/v1", 0,
       0, NULL },
+    ECH_CLIENT_TLS_OPTIONS,
     { "api-key", 0, ECH_OPT_STRING, &api_key, "KEY",
       "its key; better in the environment: ECHELON_API_KEY", 0, 0, NULL },
     { "model", 0, ECH_OPT_STRING, &model_name, "NAME", "name of a model that the server serves", 0,
@@ -341,6 +342,7 @@ static int report(const load *const l)
 
 static void load_fini(load *const l)
 {
+    ech_url_close(&l->url);
     for (int64_t i = 0; i < n_prompts && l->records != NULL; i++) {
         free(l->records[i].gaps_ms);
     }
@@ -362,7 +364,7 @@ static int run(const int argc, char **const argv)
     int rc = ECH_EXIT_OK;
     if (l.records == NULL || l.arrive_ns == NULL) {
         rc = ech_usage_error("there is no memory for %lld requests", (long long)n_prompts);
-    } else if (ech_url_parse(url_text, &l.url, &err) != ECH_OK) {
+    } else if (ech_url_open(url_text, &l.url, &err) != ECH_OK) {
         rc = ech_report(&err);
     }
     if (rc == ECH_EXIT_OK) rc = read_lines(&l);

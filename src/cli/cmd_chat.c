@@ -17,6 +17,7 @@
 
 #include "echelon/server.h"
 #include "src/base/clock.h"
+#include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/generate_ask.h"
 #include "src/cli/http_client.h"
@@ -33,7 +34,8 @@ static const ech_option OPTIONS[] = {
     { "model-dir", 'm', ECH_OPT_STRING, &model_dir, "DIR",
       "the model's folder; default: the demo model", 0, 0, NULL },
     { "url", 0, ECH_OPT_STRING, &url_text, "URL",
-      "use a running server instead, as http://127.0.0.1:8080/v1", 0, 0, NULL },
+      "use a running server instead, as http://127.0.0.1:8080/v1 or https://…", 0, 0, NULL },
+    ECH_CLIENT_TLS_OPTIONS,
     { "api-key", 0, ECH_OPT_STRING, &api_key, "KEY",
       "its key; better in the environment: ECHELON_API_KEY", 0, 0, NULL },
     { "model", 0, ECH_OPT_STRING, &model_name, "NAME", "name of a model that the server serves", 0,
@@ -430,8 +432,9 @@ static ech_status open_server(chat *const c, ech_server **const ret_server, ech_
     so.api_key = c->key;
     const ech_status rc = ech_server_open(ret_server, &so, err);
     if (rc != ECH_OK) return rc;
-    (void)snprintf(c->url.host, sizeof c->url.host, "127.0.0.1");
-    (void)snprintf(c->url.port, sizeof c->url.port, "%d", ech_server_port(*ret_server));
+    char text[64];
+    (void)snprintf(text, sizeof text, "http://127.0.0.1:%d", ech_server_port(*ret_server));
+    ECH_TRY(ech_url_open(text, &c->url, err));
     return ech_engine_wait_ready(ech_server_engine(*ret_server), -1, NULL, err);
 }
 
@@ -481,7 +484,7 @@ static int run(const int argc, char **const argv)
     if (rc != ECH_OK) {
         /* Said below. */
     } else if (url_text != NULL) {
-        rc = ech_url_parse(url_text, &c.url, &err);
+        rc = ech_url_open(url_text, &c.url, &err);
         (void)snprintf(c.key, sizeof c.key, "%s", api_key != NULL ? api_key : "");
         /* Most servers want a model by name: the first that they list. */
         if (rc == ECH_OK && model_name == NULL)
@@ -497,6 +500,7 @@ static int run(const int argc, char **const argv)
         converse(&c);
     }
     ech_server_close(&server);
+    ech_url_close(&c.url);
     json_decref(c.messages);
     json_decref(c.settings);
     free(c.system);
@@ -509,7 +513,8 @@ const ech_command ech_cmd_chat = {
     "chat",
     "",
     "chat with a model in the terminal",
-    "echelon chat\nechelon chat --url http://127.0.0.1:8080/v1",
+    "echelon chat\nechelon chat --url http://127.0.0.1:8080/v1\n"
+    "echelon chat --url https://models.example/v1 --ca-file company.pem",
     OPTIONS,
     sizeof OPTIONS / sizeof OPTIONS[0],
     run,

@@ -6,6 +6,7 @@
 #include "src/cli/http_client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <netdb.h>
 #include <poll.h>
@@ -24,6 +25,7 @@
 typedef struct conn {
     ech_http_call *call;
     int fd;
+    ech_client_tls *tls; /* NULL: plain */
     char buf[16384];
     size_t at, len; /* unread bytes are buf[at..len) */
     bool is_chunked;
@@ -33,34 +35,64 @@ typedef struct conn {
     bool taken_all; /* `take` said that it has enough */
 } conn;
 
-ech_status ech_url_parse(const char *const text, ech_url *const ret, ech_error *const err)
+/* "HOST[:PORT]" or "[ADDRESS][:PORT]". */
+static bool parse_authority(ech_url *const u)
 {
-    static const char SCHEME[] = "http://";
-    if (strncasecmp(text, SCHEME, sizeof SCHEME - 1) != 0) {
-        return ech_fail(err, ECH_EINVAL, "reading the URL '%.100s': it must begin with http://",
+    const bool is_bracketed = u->authority[0] == '[';
+    const char *const host = u->authority + is_bracketed;
+    const size_t n = strcspn(host, is_bracketed ? "]" : ":");
+    const char *p = host + n;
+    if (is_bracketed && *p++ != ']') return false;
+    if (n == 0 || n >= sizeof u->host || (*p != ':' && *p != '\0')) return false;
+    const char *const port = *p == ':' && p[1] != '\0' ? p + 1 : u->is_tls ? "443" : "80";
+    if (strlen(port) >= sizeof u->port || port[strspn(port, "0123456789")] != '\0') return false;
+    (void)snprintf(u->host, sizeof u->host, "%.*s", (int)n, host);
+    (void)snprintf(u->port, sizeof u->port, "%s", port);
+    return true;
+}
+
+static ech_status parse(const char *const text, ech_url *const ret, ech_error *const err)
+{
+    const char *const colon = strstr(text, "://");
+    const size_t n = colon != NULL ? (size_t)(colon - text) : 0;
+    ret->is_tls = n == 5 && strncasecmp(text, "https", 5) == 0;
+    if (!ret->is_tls && !(n == 4 && strncasecmp(text, "http", 4) == 0)) {
+        return ech_fail(err, ECH_EINVAL,
+                        "reading the URL '%.100s': it must begin with http:// or https://", text);
+    }
+    const char *const authority = text + n + 3;
+    const size_t len = strcspn(authority, "/");
+    (void)snprintf(ret->authority, sizeof ret->authority, "%.*s", (int)len, authority);
+    if (len >= sizeof ret->authority || !parse_authority(ret)) {
+        return ech_fail(err, ECH_EINVAL,
+                        "reading the URL '%.100s': after http:// there must be HOST, HOST:PORT or "
+                        "[IPV6]:PORT",
                         text);
     }
-    const char *const host = text + sizeof SCHEME - 1;
-    const size_t host_len = strcspn(host, ":/");
-    const char *p = host + host_len;
-    const size_t port_len = *p == ':' ? strcspn(p + 1, "/") : 0;
-    if (host_len == 0 || host_len >= sizeof ret->host || port_len >= sizeof ret->port) {
-        return ech_fail(err, ECH_EINVAL,
-                        "reading the URL '%.100s': no host, or a name that is too long", text);
-    }
-    (void)snprintf(ret->host, sizeof ret->host, "%.*s", (int)host_len, host);
-    (void)snprintf(ret->port, sizeof ret->port, "%.*s", port_len > 0 ? (int)port_len : 2,
-                   port_len > 0 ? p + 1 : "80");
-    if (*p == ':') p += 1 + port_len;
-    size_t path_len = strlen(p);
-    while (path_len > 0 && p[path_len - 1] == '/') {
+    const char *const path = authority + len;
+    size_t path_len = strlen(path);
+    while (path_len > 0 && path[path_len - 1] == '/') {
         path_len--;
     }
     if (path_len >= sizeof ret->path)
         return ech_fail(err, ECH_EINVAL, "reading the URL '%.100s': the path is too long", text);
-    (void)snprintf(ret->path, sizeof ret->path, "%.*s", (int)path_len, p);
+    (void)snprintf(ret->path, sizeof ret->path, "%.*s", (int)path_len, path);
     return ECH_OK;
 }
+
+ech_status ech_url_open(const char *const text, ech_url *const ret, ech_error *const err)
+{
+    *ret = (ech_url){ 0 };
+    ECH_TRY(parse(text, ret, err));
+    return ret->is_tls ? ech_trust_open(&ret->trust, &ech_cli_tls, err) : ECH_OK;
+}
+
+void ech_url_close(ech_url *const url)
+{
+    ech_trust_close(&url->trust);
+}
+
+/* ---- the connection ------------------------------------------------------------------------- */
 
 static ech_status connect_to(const ech_url *const url, int *const ret_fd, ech_error *const err)
 {
@@ -81,6 +113,7 @@ static ech_status connect_to(const ech_url *const url, int *const ret_fd, ech_er
     freeaddrinfo(list);
     if (fd < 0)
         return ech_fail_errno(err, ECH_EIO, "connecting to %s port %s", url->host, url->port);
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     *ret_fd = fd;
     return ECH_OK;
 }
@@ -107,11 +140,26 @@ static ech_status wait_for(const conn *const c, const short events, ech_error *c
     }
 }
 
+static ech_status shake_hands(conn *const c, ech_error *const err)
+{
+    const ech_url *const url = c->call->url;
+    ECH_TRY(ech_client_tls_open(&c->tls, url->trust, url->host, c->fd, err));
+    ech_status rc;
+    while ((rc = ech_client_tls_handshake(c->tls, err)) == ECH_EAGAIN) {
+        ECH_TRY(wait_for(c, ech_client_tls_events(c->tls), err));
+    }
+    return rc;
+}
+
 static ech_status send_all(const conn *const c, const char *s, size_t len, ech_error *const err)
 {
     while (len > 0) {
-        const ssize_t n = send(c->fd, s, len, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR) continue;
+        const ssize_t n = c->tls != NULL ? ech_client_tls_send(c->tls, s, len)
+                                         : send(c->fd, s, len, MSG_NOSIGNAL);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+            ECH_TRY(wait_for(c, POLLOUT, err));
+            continue;
+        }
         if (n < 0) return ech_fail_errno(err, ECH_EIO, "sending the request");
         s += n;
         len -= (size_t)n;
@@ -122,14 +170,23 @@ static ech_status send_all(const conn *const c, const char *s, size_t len, ech_e
 /* More bytes; *ret_end when there are none any more. */
 static ech_status fill(conn *const c, bool *const ret_end, ech_error *const err)
 {
-    ECH_TRY(wait_for(c, POLLIN, err));
-    const ssize_t n = recv(c->fd, c->buf, sizeof c->buf, 0);
-    if (n < 0) return ech_fail_errno(err, ECH_EIO, "reading the answer");
+    ssize_t n;
+    for (;;) {
+        n = c->tls != NULL ? ech_client_tls_recv(c->tls, c->buf, sizeof c->buf)
+                           : recv(c->fd, c->buf, sizeof c->buf, 0);
+        if (is_stopped(c)) return ech_fail(err, ECH_ECANCELLED, "stopped");
+        if (n >= 0) break;
+        if (errno != EINTR && errno != EAGAIN)
+            return ech_fail_errno(err, ECH_EIO, "reading the answer");
+        ECH_TRY(wait_for(c, POLLIN, err));
+    }
     c->at = 0;
     c->len = (size_t)n;
     *ret_end = n == 0;
     return ECH_OK;
 }
+
+/* ---- the answer ----------------------------------------------------------------------------- */
 
 /* One line without its end. */
 static ech_status read_line(conn *const c, ech_buf *const line, ech_error *const err)
@@ -266,8 +323,8 @@ static ech_status exchange(conn *const c, ech_error *const err)
     const ech_http_call *const call = c->call;
     ech_buf head = { 0 };
     ech_status rc =
-        ech_buf_printf(&head, "%s %s%s HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n",
-                       call->method, call->url->path, call->path, call->url->host, call->url->port);
+        ech_buf_printf(&head, "%s %s%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n",
+                       call->method, call->url->path, call->path, call->url->authority);
     if (rc == ECH_OK && call->api_key != NULL)
         rc = ech_buf_printf(&head, "Authorization: Bearer %s\r\n", call->api_key);
     if (rc == ECH_OK && call->body != NULL) {
@@ -289,7 +346,9 @@ ech_status ech_http_run(ech_http_call *const call, ech_error *const err)
     conn c = { .call = call };
     call->status = 0;
     ECH_TRY(connect_to(call->url, &c.fd, err));
-    const ech_status rc = exchange(&c, err);
+    ech_status rc = call->url->is_tls ? shake_hands(&c, err) : ECH_OK;
+    if (rc == ECH_OK) rc = exchange(&c, err);
+    ech_client_tls_close(&c.tls);
     (void)close(c.fd);
     ech_buf_fini(&c.event);
     ech_buf_fini(&c.line);

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small HTTP/1.1 client for `chat --url` and `bench serve`: one request a connection, bodies
- * whole or as server-sent events. Plain http only. Any thread, one connection a call.
+ * whole or as server-sent events, over TCP or TLS. Any thread, one connection a call.
  */
 #ifndef ECH_CLI_HTTP_CLIENT_H
 #define ECH_CLI_HTTP_CLIENT_H
 
 #include "src/base/buf.h"
+#include "src/cli/client_tls.h"
 
 typedef struct ech_url {
-    char host[256];
+    char authority[272]; /* host and port as they were written */
+    char host[256];      /* without brackets */
     char port[8];
     char path[512]; /* without a slash at its end; "" for the root */
+    bool is_tls;
+    ech_trust *trust; /* with is_tls: whom it must be proved by */
 } ech_url;
 
-/* "http://host[:port][/path]". EINVAL says what is wrong with it. */
-ech_status ech_url_parse(const char *text, ech_url *ret, ech_error *err);
+/* "http[s]://HOST[:PORT][/PATH]". EINVAL says what is wrong with it. Of https it reads the
+ * authorities too, as --ca-file and --insecure say; the caller closes it, also after a failure. */
+ech_status ech_url_open(const char *text, ech_url *ret, ech_error *err);
+void ech_url_close(ech_url *url);
 
 /* Called with the data of each event; false ends the call, as if the stream had ended. */
 typedef bool (*ech_sse_take)(void *ctx, const char *data, size_t len);
