@@ -118,7 +118,9 @@ ECH_API ech_engine *ech_server_engine(ech_server *server);
  */
 ECH_API void ech_server_drain(ech_server *server, int timeout_ms);
 
-/** Reads keys and their limits again. On failure the old ones stay; the error says what is wrong.
+/** Reads keys with their limits, and the certificate with its key, again. Each of the two that has
+ * a fault stays as it was; the error says what is wrong. Connections keep the certificate that they
+ * began with.
  */
 ECH_API ech_status ech_server_reload(ech_server *server, ech_error *err);
 

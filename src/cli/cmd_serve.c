@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `echelon serve`: an engine behind HTTP. The main thread waits for signals: TERM or INT drains, a
- * second one stops at once, HUP reads the keys again.
+ * second one stops at once, HUP reads keys and certificate again.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -48,7 +48,8 @@ static const ech_option OPTIONS[] = {
     { "unix", 0, ECH_OPT_STRING, &unix_path, "PATH", "listen on a Unix socket too", 0, 0, NULL },
     { "inherit", 0, ECH_OPT_FLAG, &inherit_sockets, NULL,
       "serve the sockets that systemd hands over, instead of --host and --port", 0, 0, NULL },
-    { "tls-cert", 0, ECH_OPT_STRING, &tls_cert, "FILE", "certificate in PEM", 0, 0, NULL },
+    { "tls-cert", 0, ECH_OPT_STRING, &tls_cert, "FILE",
+      "certificate chain in PEM; read again on SIGHUP", 0, 0, NULL },
     { "tls-key", 0, ECH_OPT_STRING, &tls_key, "FILE", "its private key in PEM", 0, 0, NULL },
     { "api-key-file", 0, ECH_OPT_STRING, &api_key_file, "FILE",
       "lines NAME KEY [SETTING=VALUE ...]; read again on SIGHUP", 0, 0, NULL },
@@ -207,7 +208,7 @@ static void reload(ech_server *const server)
     ech_error err;
     ech_sd_notify_reloading();
     if (ech_server_reload(server, &err) != ECH_OK)
-        ech_log(ECH_LOG_ERROR, "%s; the old keys stay", err.text);
+        ech_log(ECH_LOG_ERROR, "%s; what was read before stays", err.text);
     ech_sd_notify("READY=1");
 }
 
@@ -305,8 +306,9 @@ static int run(const int argc, char **const argv)
                       (long long)port);
     }
     if (ech_server_port(server) != 0) {
-        (void)printf("http%s://%s:%d\n", tls_cert != NULL ? "s" : "", so.host,
-                     ech_server_port(server));
+        const bool is_v6 = strchr(so.host, ':') != NULL;
+        (void)printf("http%s://%s%s%s:%d\n", tls_cert != NULL ? "s" : "", is_v6 ? "[" : "", so.host,
+                     is_v6 ? "]" : "", ech_server_port(server));
         (void)fflush(stdout);
     }
     serve_until_told(server, &signals);

@@ -277,7 +277,14 @@ ech_engine *ech_server_engine(ech_server *const server)
 
 ech_status ech_server_reload(ech_server *const server, ech_error *const err)
 {
-    return ech_keys_load(&server->keys, server->options.api_key_file, server->options.api_key, err);
+    const ech_server_options *const o = &server->options;
+    ech_error why;
+    const ech_status tls = server->tls != NULL ? ech_tls_reload(server->tls, err) : ECH_OK;
+    const ech_status keys = ech_keys_load(&server->keys, o->api_key_file, o->api_key, &why);
+    if (keys == ECH_OK) return tls;
+    if (tls == ECH_OK) return ech_fail(err, keys, "%s", why.text);
+    ech_log(ECH_LOG_ERROR, "%s", why.text); /* one error is the caller's; the other is said here */
+    return tls;
 }
 
 /* ---- closing -------------------------------------------------------------------------------- */

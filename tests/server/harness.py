@@ -55,14 +55,15 @@ class Server:
         self.process = subprocess.Popen([ECHELON, "serve", "--port", "0", *flags], stdout=subprocess.PIPE, stderr=self.log,
                                         text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
-        match = re.match(r"https?://[^:]+:(\d+)", line)
+        match = re.match(r"https?://(?:\[[^]]+\]|[^:[]+):(\d+)$", line)
         if not match:
+            self.process.terminate()
             self.process.wait(30)
             text = self.stderr()
             self.process.stdout.close()
             self.log.close()
             raise RuntimeError("the server did not start: " + text)
-        self.port = int(match.group(1))
+        self.url, self.port = line.strip(), int(match.group(1))
         if wait:
             self.wait_ready()
 

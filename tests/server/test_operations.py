@@ -47,10 +47,10 @@ def refused(*flags):
     return r.stderr
 
 
-def certificate(d, name):
+def certificate(d, name, names="DNS:localhost,IP:127.0.0.1"):
     cert, key = os.path.join(d, name + ".pem"), os.path.join(d, name + ".key")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+                    "-addext", "subjectAltName=" + names, "-keyout", key, "-out", cert], check=True, capture_output=True)
     return cert, key
 
 
@@ -65,11 +65,15 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
+def get_open(connection, path, headers=None):
+    connection.request("GET", path, headers=headers or {})
+    r = connection.getresponse()
+    return r.status, r.read()
+
+
 def get(connection, path, headers=None):
     try:
-        connection.request("GET", path, headers=headers or {})
-        r = connection.getresponse()
-        return r.status, r.read()
+        return get_open(connection, path, headers)
     finally:
         connection.close()
 
@@ -107,6 +111,61 @@ class Tls(unittest.TestCase):
                 with self.assertRaises(ssl.SSLError):
                     get(http.client.HTTPSConnection("localhost", s.port, context=ssl.create_default_context()), "/health")
 
+    def test_a_new_certificate_on_hup(self):
+        with folder() as d:
+            cert, key = certificate(d, "a")
+            first, second = (certificate(d, name) for name in "bc")
+
+            def put(pair):
+                for here, there in zip(pair, (cert, key)):
+                    shutil.copyfile(here, there)
+
+            def shown(port):
+                return ssl.get_server_certificate(("localhost", port))
+
+            def pem(path):
+                with open(path, encoding="ascii") as f:
+                    return f.read()
+
+            def hup(s, until):
+                s.process.send_signal(signal.SIGHUP)
+                end = time.monotonic() + 10
+                while not until():
+                    self.assertLess(time.monotonic(), end, s.stderr())
+                    time.sleep(0.02)
+            put(first)
+            keys = os.path.join(d, "keys")
+            with open(keys, "w", encoding="ascii") as f:
+                f.write("a sk-a\n")
+            with serving("--tls-cert", cert, "--tls-key", key, "--api-key-file", keys, wait=False) as s:
+                old = http.client.HTTPSConnection("localhost", s.port, context=ssl.create_default_context(cafile=first[0]), timeout=30)
+                while get_open(old, "/health")[0] != 200:
+                    time.sleep(0.02)
+                self.assertEqual(shown(s.port), pem(first[0]))
+                old.request("POST", "/v1/completions", json.dumps({**LONG, "max_tokens": 1500, "stream": True}).encode(), bearer("sk-a"))
+                stream = old.getresponse()
+                stream.read(10)
+                put(second)
+                hup(s, lambda: shown(s.port) == pem(second[0]))
+                # Each fault leaves what was there, is one line, and doesn't keep the other file from its reload.
+                for at, (bad, words) in enumerate((((first[0], second[1]), "not the key"), ((first[1], first[1]), "no PEM certificate"))):
+                    put(bad)
+                    with open(keys, "w", encoding="ascii") as f:
+                        f.write(f"a sk-{at}\n")
+                    hup(s, lambda: words in s.stderr())
+                    self.assertEqual(s.stderr().count("\n"), at + 1, s.stderr())
+                    self.assertEqual(shown(s.port), pem(second[0]))
+                    new = http.client.HTTPSConnection("localhost", s.port, context=ssl.create_default_context(cafile=second[0]))
+                    self.assertEqual(get(new, "/v1/models", bearer(f"sk-{at}"))[0], 200)
+                put(first)
+                with open(keys, "w", encoding="ascii") as f:
+                    f.write("nonsense here too\n")
+                hup(s, lambda: "line 1" in s.stderr())
+                self.assertEqual(shown(s.port), pem(first[0]))
+                # The connection that was there goes on with the certificate that it began with.
+                self.assertTrue(stream.read().endswith(b"data: [DONE]\n\n"))
+                self.assertEqual(get(old, "/health")[0], 200)
+
     def test_what_is_wrong_is_one_line(self):
         with folder() as d:
             cert, key = certificate(d, "a")
@@ -117,6 +176,56 @@ class Tls(unittest.TestCase):
                 text = refused("--port", "0", *flags)
                 self.assertIn(words, text)
                 self.assertEqual(text.count("\n"), 1, text)
+
+
+def chat(*flags, env=None):
+    """`echelon chat` with one question; what it shows."""
+    r = subprocess.run([ECHELON, "chat", "--temperature", "0", "--max-tokens", "5", *flags], input="hi\n", capture_output=True, text=True, timeout=60,
+                       env={**os.environ, **(env or {})})
+    return r.stdout + r.stderr
+
+
+@unittest.skipUnless(shutil.which("openssl"), "openssl makes the certificate")
+class TlsClients(unittest.TestCase):
+    """`echelon chat` and `bench serve` as clients of a server that speaks TLS."""
+    def test_who_is_trusted(self):
+        with folder() as d:
+            cert, key = certificate(d, "a", "DNS:elsewhere.example,IP:127.0.0.1")
+            other, _ = certificate(d, "b")
+            with serving("--tls-cert", cert, "--tls-key", key, wait=False) as s:
+                url = f"https://127.0.0.1:{s.port}/v1"
+                context = ssl.create_default_context(cafile=cert)
+                while get(http.client.HTTPSConnection("127.0.0.1", s.port, context=context), "/health")[0] != 200:
+                    time.sleep(0.02)
+                right = chat("--url", url, "--ca-file", cert)
+                self.assertNotIn("(", right)
+                self.assertGreater(len(right.strip()), 3)
+                self.assertEqual(chat("--url", url, "--insecure"), right)
+                for flags in ((), ("--ca-file", other)):
+                    self.assertIn("certificate is not trusted", chat("--url", url, *flags))
+                # Trusted, but under another name.
+                self.assertIn("certificate is not trusted", chat("--url", f"https://localhost:{s.port}/v1", "--ca-file", cert))
+                for file in ("/nowhere.pem", key):
+                    self.assertIn(file, chat("--url", url, "--ca-file", file))
+                self.assertIn("(", chat("--url", url.replace("https", "http")))  # plain to TLS: an error that is shown
+                self.assertIn("http:// or https://", chat("--url", "ftp://localhost"))
+                r = subprocess.run([ECHELON, "bench", "serve", "--url", url, "--ca-file", cert, "-n", "12", "-c", "4", "--random-input-len", "900",
+                                    "--random-output-len", "20", "--json"], capture_output=True, text=True, timeout=60, check=True)
+                result = json.loads(r.stdout)
+                self.assertEqual((result["completed"], result["total_output_tokens"]), (12, 240))
+                r = subprocess.run([ECHELON, "bench", "serve", "--url", url, "-n", "2", "--json"], capture_output=True, text=True, timeout=60)
+                self.assertIn("not trusted", r.stderr)
+                self.assertNotEqual(r.returncode, 0)
+
+    def test_addresses_with_brackets(self):
+        with serving("--host", "::1", wait=False) as s:
+            self.assertEqual(s.url, f"http://[::1]:{s.port}")
+            end = time.monotonic() + 30
+            while "(HTTP 503" in (text := chat("--url", s.url + "/v1")):
+                self.assertLess(time.monotonic(), end)
+            self.assertNotIn("(", text)
+            for bad in ("http://", "http://:80", "http://[::1", "http://[::1]x:80", "http://a:b", "http://a:123456789"):
+                self.assertIn("reading the URL", chat("--url", bad))
 
 
 class Sockets(unittest.TestCase):
