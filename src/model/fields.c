@@ -8,8 +8,8 @@
 #include "src/base/buf.h"
 #include "src/base/error.h"
 
-ech_status ech_json_load(const char *const path, const size_t max_bytes, json_t **const ret_root,
-                         ech_error *const err)
+ech_status ech_json_load_any(const char *const path, const size_t max_bytes,
+                             json_t **const ret_root, ech_error *const err)
 {
     ech_buf text = { 0 };
     ECH_TRY(ech_buf_read_file(&text, path, max_bytes, err));
@@ -21,6 +21,15 @@ ech_status ech_json_load(const char *const path, const size_t max_bytes, json_t 
         return ech_fail_at(err, ECH_EFORMAT, at.line, at.column, at.position,
                            "reading %s: line %d, column %d: %s", path, at.line, at.column, at.text);
     }
+    *ret_root = root;
+    return ECH_OK;
+}
+
+ech_status ech_json_load(const char *const path, const size_t max_bytes, json_t **const ret_root,
+                         ech_error *const err)
+{
+    json_t *root;
+    ECH_TRY(ech_json_load_any(path, max_bytes, &root, err));
     if (!json_is_object(root)) {
         json_decref(root);
         return ech_fail(err, ECH_EFORMAT, "reading %s: expected a JSON object", path);

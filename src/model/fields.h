@@ -20,6 +20,8 @@ typedef struct ech_fields {
 
 /* Reads a JSON file whose root is an object. *ret_root is the caller's, for json_decref. */
 ech_status ech_json_load(const char *path, size_t max_bytes, json_t **ret_root, ech_error *err);
+/* The same with a root of any kind. */
+ech_status ech_json_load_any(const char *path, size_t max_bytes, json_t **ret_root, ech_error *err);
 
 /* Whether the field is there and not null. */
 bool ech_field_has(const ech_fields *f, const char *name);

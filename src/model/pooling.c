@@ -2,7 +2,8 @@
 /*
  * How a model's hidden states become one vector: what its files say. A folder says it as
  * sentence-transformers does, in 1_Pooling/config.json; a GGUF file in ARCHITECTURE.pooling_type.
- * Read once, when an engine is opened. Weighted, maximum and rank pooling are refused by name.
+ * Read once, when an engine is opened. Weighted, maximum and rank pooling are refused by name, and
+ * so is a folder whose modules.json has a step after pooling that isn't computed, as 2_Dense.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,22 +65,70 @@ static ech_status read_modes(const ech_fields *const f, ech_pooling *const ret)
     return ECH_OK;
 }
 
-static ech_status read_folder(const ech_model *const m, ech_pooling *const ret,
-                              ech_error *const err)
+static ech_status take_pooling(const char *const path, const json_t *const root,
+                               ech_pooling *const ret, ech_error *const err)
 {
-    char *const path = ech_path_join(m->folder, "1_Pooling/config.json");
+    if (!json_is_object(root))
+        return ech_fail(err, ECH_EFORMAT, "reading %s: expected a JSON object", path);
+    const ech_fields f = { .path = path, .prefix = "", .object = root, .err = err };
+    return read_modes(&f, ret);
+}
+
+/* "sentence_transformers.models.Dense" → is it a step that the engine computes? */
+static bool is_computed(const char *const type)
+{
+    static const char *const NAMES[] = { "Transformer", "Pooling", "Normalize" };
+    const char *const dot = strrchr(type, '.');
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        if (strcmp(dot != NULL ? dot + 1 : type, NAMES[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* A vector without one of the model's steps would look like one with it. */
+static ech_status check_modules(const char *const path, const json_t *const root,
+                                ech_pooling *const ret, ech_error *const err)
+{
+    (void)ret;
+    for (size_t i = 0; i < json_array_size(root); i++) {
+        const char *const type =
+            json_string_value(json_object_get(json_array_get(root, i), "type"));
+        if (type != NULL && is_computed(type)) continue;
+        return ech_fail(err, ECH_EUNSUPPORTED,
+                        "reading %s: module %zu is %.100s: expected Transformer, Pooling or "
+                        "Normalize; --pooling gives the vectors before it",
+                        path, i, type != NULL ? type : "of no type");
+    }
+    return json_is_array(root)
+               ? ECH_OK
+               : ech_fail(err, ECH_EFORMAT, "reading %s: expected a list of modules", path);
+}
+
+/* A file of the folder, where it is there, through `take`. */
+static ech_status read_file(const ech_model *const m, const char *const name,
+                            ech_status (*const take)(const char *path, const json_t *root,
+                                                     ech_pooling *ret, ech_error *err),
+                            ech_pooling *const ret, ech_error *const err)
+{
+    char *const path = ech_path_join(m->folder, name);
     if (path == NULL) return ech_fail(err, ECH_ENOMEM, "reading %s: out of memory", m->folder);
     ech_status rc = ECH_OK;
-    *ret = ECH_POOLING_LAST;
     if (ech_path_exists(path)) {
         json_t *root = NULL;
-        rc = ech_json_load(path, POOLING_BYTES_MAX, &root, err);
-        const ech_fields f = { .path = path, .prefix = "", .object = root, .err = err };
-        if (rc == ECH_OK) rc = read_modes(&f, ret);
+        rc = ech_json_load_any(path, POOLING_BYTES_MAX, &root, err);
+        if (rc == ECH_OK) rc = take(path, root, ret, err);
         json_decref(root);
     }
     free(path);
     return rc;
+}
+
+static ech_status read_folder(const ech_model *const m, ech_pooling *const ret,
+                              ech_error *const err)
+{
+    *ret = ECH_POOLING_LAST;
+    ECH_TRY(read_file(m, "modules.json", check_modules, ret, err));
+    return read_file(m, "1_Pooling/config.json", take_pooling, ret, err);
 }
 
 /* The numbers are those of the format: 0 none, 1 mean, 2 cls, 3 last, 4 rank. */

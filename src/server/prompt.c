@@ -95,6 +95,21 @@ static ech_status encode(const ech_exchange *const x, const ech_params *const p,
                                 err);
 }
 
+/* The first token of the three, with what the post-processor puts before a text. */
+static ech_status begin_fim(const ech_exchange *const x, const ech_params *const p,
+                            const int32_t first, ech_ids *const ids, ech_error *const err)
+{
+    if (!p->add_special) return ech_ids_append(ids, &first, 1);
+    const ech_tokenizer *const tok = ech_engine_tokenizer(x->server->engine);
+    size_t len;
+    const char *const text = ech_tokenizer_token_bytes(tok, first, &len);
+    ECH_TRY(ech_tokenizer_encode(tok, text, len, ECH_ENCODE_SPECIAL | ECH_ENCODE_ADD, ids, err));
+    while (ids->n > 0 && ids->data[ids->n - 1] != first) { /* an end-of-sequence isn't here yet */
+        ids->n--;
+    }
+    return ids->n > 0 ? ECH_OK : ech_ids_append(ids, &first, 1);
+}
+
 /* before prefix after suffix here: the model writes what is between. */
 static ech_status encode_fim(const ech_exchange *const x, const ech_params *const p,
                              const ech_prompt *const prompt, const int32_t fim[3],
@@ -102,7 +117,7 @@ static ech_status encode_fim(const ech_exchange *const x, const ech_params *cons
 {
     ech_params bare = *p;
     bare.add_special = false;
-    ECH_TRY(ech_ids_append(ids, &fim[0], 1));
+    ECH_TRY(begin_fim(x, p, fim[0], ids, err));
     if (prompt->ids != NULL)
         ECH_TRY(ech_ids_append(ids, prompt->ids, prompt->n_ids));
     else

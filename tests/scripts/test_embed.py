@@ -98,6 +98,45 @@ class Pooling(unittest.TestCase):
             self.assertEqual(len(embed(self.folder, ["a"], "--pooling", "last")), 1)
 
 
+    def test_steps_after_pooling_are_refused_by_name(self):
+        def modules(*names):
+            with open(os.path.join(self.folder, "modules.json"), "w") as f:
+                json.dump([{"idx": i, "name": str(i), "path": f"{i}_{n}", "type": f"sentence_transformers.models.{n}"} for i, n in enumerate(names)], f)
+        self.write({"pooling_mode_mean_tokens": True})
+        want = embed(MODEL, ["Once"], "--pooling", "mean")
+        for good in (("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")):
+            modules(*good)
+            self.assertEqual(embed(self.folder, ["Once"]), want)
+        for bad in ("Dense", "LayerNorm", "CNN"):
+            modules("Transformer", "Pooling", bad, "Normalize")
+            text = embed(self.folder, ["Once"], code=1)
+            self.assertIn("modules.json", text)
+            self.assertIn("." + bad, text)
+            self.assertEqual(embed(self.folder, ["Once"], "--pooling", "mean"), want)  # who says so knows it
+        for bad in ("{}", "[5]", "[{}]", "["):
+            with open(os.path.join(self.folder, "modules.json"), "w") as f:
+                f.write(bad)
+            self.assertIn("modules.json", embed(self.folder, ["Once"], code=1))
+
+    def test_what_a_gguf_file_says(self):
+        source = "tests/golden/gguf/gqa-tied-quant.gguf"
+        with open(source, "rb") as f:
+            data = f.read()
+        path = os.path.join(self.folder, "model.gguf")
+
+        def string(text):
+            return len(text).to_bytes(8, "little") + text.encode()
+        for kind, pooling in ((0, "last"), (1, "mean"), (2, "cls"), (3, "last"), (4, None), (-1, None)):
+            pair = string("qwen3.pooling_type") + (5).to_bytes(4, "little") + kind.to_bytes(4, "little", signed=True)
+            pair += string("x.pad") + (8).to_bytes(4, "little") + string("12345")  # 64 bytes: tensors stay aligned
+            count = int.from_bytes(data[16:24], "little") + 2
+            with open(path, "wb") as f:
+                f.write(data[:16] + count.to_bytes(8, "little") + pair + data[24:])
+            if pooling is None:
+                self.assertIn("qwen3.pooling_type", embed(path, ["5,6,7"], "--ids", code=1))
+            else:
+                self.assertEqual(embed(path, ["5,6,7"], "--ids"), embed(source, ["5,6,7"], "--ids", "--pooling", pooling))
+
     def test_a_model_saved_without_its_head(self):  # as embedding models are published: no "model." before the names
         path = os.path.join(self.folder, "model.safetensors")
         with open(path, "rb") as f:

@@ -161,6 +161,41 @@ class Scores(unittest.TestCase):
         status, out = SERVER.post("/v1/completions", {"prompt": "a", "suffix": "b"})
         self.assertEqual((status, out["error"]["param"]), (400, "suffix"))
 
+    def test_a_prompt_with_a_suffix(self):
+        """Before, after, here; what the post-processor puts before a text comes first."""
+        for names in (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), ("<PRE>", "<SUF>", "<MID>"),
+                      ("<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>")):
+            folder = tempfile.mkdtemp()
+            self.addCleanup(shutil.rmtree, folder)
+            with open(os.path.join(MODEL, "tokenizer.json"), encoding="utf-8") as f:
+                tokenizer = json.load(f)
+            first = tokenizer["added_tokens"][3]["id"]
+            for token, name in zip(tokenizer["added_tokens"][3:6], names):
+                token["content"] = name
+            bos = tokenizer["added_tokens"][0]
+            tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": bos["content"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                                           "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                                           "special_tokens": {bos["content"]: {"id": bos["content"], "ids": [bos["id"]], "tokens": [bos["content"]]}}}
+            with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+                json.dump(tokenizer, f)
+            for name in os.listdir(MODEL):
+                if name != "tokenizer.json":
+                    os.symlink(os.path.abspath(os.path.join(MODEL, name)), os.path.join(folder, name))
+            server = Server("--model-dir", folder)
+            try:
+                ids = {t: server.post("/tokenize", {"prompt": t, "add_special_tokens": False})[1]["tokens"] for t in ("Once upon", "the end.")}
+                want = [first, *ids["Once upon"], first + 1, *ids["the end."], first + 2]
+                for prompt in ("Once upon", ids["Once upon"]):
+                    for extra, bos_ids in (({}, [bos["id"]]), ({"add_special_tokens": False}, [])):
+                        body = {"prompt": prompt, "suffix": "the end.", "max_tokens": 3, "temperature": 0, "return_token_ids": True, **extra}
+                        out = server.post("/v1/completions", body)[1]
+                        self.assertEqual(out["choices"][0]["prompt_token_ids"], bos_ids + want)
+                        self.assertEqual(out["usage"]["prompt_tokens"], len(bos_ids + want))
+                        same = server.post("/v1/completions", {**body, "prompt": bos_ids + want, "suffix": None})[1]
+                        self.assertEqual(out["choices"][0]["token_ids"], same["choices"][0]["token_ids"])
+            finally:
+                self.assertEqual(server.stop(), 0)
+
     def test_truncated_prompts_keep_their_end(self):
         ids = list(range(300, 340))
         out = SERVER.post("/v1/completions", {"prompt": ids, "truncate_prompt_tokens": 5, "max_tokens": 1, "return_token_ids": True})[1]
