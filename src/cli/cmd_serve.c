@@ -27,7 +27,8 @@ static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metric
 static ech_strings served_names, more_addresses;
 static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_chunk,
                drain_timeout = 30, max_queued;
-static int64_t max_tokens, ping_ms, write_timeout_s, header_timeout_s, idle_timeout_s,
+static int64_t max_tokens, ping_ms, write_timeout_s, request_timeout_s, header_timeout_s,
+    idle_timeout_s,
     max_connections;
 static uint64_t kv_memory, max_body, max_header_bytes;
 static bool print_api, next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets,
@@ -109,6 +110,8 @@ static const ech_option OPTIONS[] = {
       "a comment to a silent stream so often; default 15000", 10, 600000, NULL },
     { "write-timeout", 0, ECH_OPT_INT, &write_timeout_s, "S",
       "cut off a client that takes nothing; default 60", 1, 86400, NULL },
+    { "request-timeout", 0, ECH_OPT_INT, &request_timeout_s, "S",
+      "end an answer that takes longer with an error; default: none does", 1, 1 << 30, NULL },
     { "drain-timeout", 0, ECH_OPT_INT, &drain_timeout, "S",
       "running answers may finish after TERM; default 30", 0, 86400, NULL },
     { "cors-origin", 0, ECH_OPT_STRING, &cors_origin, "ORIGIN",
@@ -192,6 +195,7 @@ static void take_server(ech_server_options *const so)
     if (max_tokens != 0) so->max_tokens = (uint32_t)max_tokens;
     if (ping_ms != 0) so->ping_ms = (uint32_t)ping_ms;
     if (write_timeout_s != 0) so->write_timeout_ms = (uint32_t)write_timeout_s * 1000;
+    so->request_timeout_s = (uint32_t)request_timeout_s;
     so->audit_path = audit;
     so->audit_text = audit_text;
 }

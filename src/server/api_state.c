@@ -114,9 +114,9 @@ static ech_status put_props(const ech_server *const s, ech_buf *const b)
         ",\"limits\":{\"max_body\":%zu,\"max_header_bytes\":%zu,\"max_connections\":%u,\"max_"
         "tokens\":%u,\"json_depth\":%d,"
         "\"prompts\":%d,\"stop_strings\":64,\"n\":128,\"ping_ms\":%u,\"write_timeout_ms\":%u,"
-        "\"idle_timeout_s\":%u,\"header_timeout_s\":%u}}",
+        "\"request_timeout_s\":%u,\"idle_timeout_s\":%u,\"header_timeout_s\":%u}}",
         o->max_body, o->max_header_bytes, o->max_connections, o->max_tokens, 512, 4096, o->ping_ms,
-        o->write_timeout_ms, o->idle_timeout_s, o->header_timeout_s);
+        o->write_timeout_ms, o->request_timeout_s, o->idle_timeout_s, o->header_timeout_s);
 }
 
 void ech_api_props(ech_exchange *const x)

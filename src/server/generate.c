@@ -294,6 +294,8 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     g->prompts = options->prompts;
     g->n_prompts = (uint32_t)options->n_prompts;
     x->is_stream = g->params.stream;
+    const int64_t limit_s = x->server->options.request_timeout_s;
+    if (limit_s > 0) options->deadline_ns = x->started_ns + limit_s * ECH_NS_PER_S;
     options->notify = on_notify;
     options->notify_ctx = x;
     ech_request *request;

@@ -37,6 +37,8 @@ const char *ech_error_code_of(const ech_status status)
         return "unsupported_value";
     case ECH_EINVAL:
         return "invalid_value";
+    case ECH_ETIMEOUT:
+        return "timeout";
     default:
         return NULL;
     }

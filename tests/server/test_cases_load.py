@@ -262,6 +262,31 @@ def CX13():
 
 
 @case
+def CX15():
+    """An answer that takes longer than --request-timeout ends with an error, whole, streamed or still waiting; the rest goes on."""
+    with serving("--request-timeout", "1", "--max-running", "2", "--no-prefix-cache") as s:
+        endless = {"prompt": "a", "max_tokens": 100000, "ignore_eos": True, "n": 16}
+        at = time.monotonic()
+        streams = [Client(s, post("/v1/completions", {**endless, "stream": True})) for _ in range(2)]
+        others = [Client(s, post(path, body)) for path, body in (
+            ("/v1/completions", endless), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 100000, "ignore_eos": True, "n": 16}))]
+        for c in streams:
+            out = b""
+            while not out.endswith(b"0\r\n\r\n"):
+                out += c.sock.recv(65536)
+            c.close()
+            assert b'data: {"error"' in out and b'"code":"timeout"' in out and b"[DONE]" not in out, out[-300:]
+        for c in others:
+            head, _, body = c.sock.recv(65536).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 504") and b"x-should-retry: false" in head, head
+            assert json.loads(body)["error"]["code"] == "timeout", body
+            c.close()
+        assert time.monotonic() - at < 20
+        until(lambda: s.metric("num_requests_running") == 0 and s.metric("num_requests_waiting") == 0 and used_pages(s) == 0)
+        assert s.post("/v1/completions", {"prompt": "a", "max_tokens": 3})[0] == 200
+
+
+@case
 def CX16():
     """SIGTERM in the middle of a prefill: it exits within the drain time, streams get an error frame."""
     s = Server("--drain-timeout", "1", "--no-prefix-cache")
