@@ -77,15 +77,29 @@ static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
     return ECH_OK;
 }
 
+/* The end of the text that no frame has carried. */
+static ech_str take_held(ech_choice *const c)
+{
+    const ech_str all = ech_buf_view(&c->text[ECH_CHANNEL_CONTENT]);
+    const size_t n = c->held;
+    c->held = 0;
+    return (ech_str){ all.ptr + (all.len - n), n };
+}
+
+/* An echo comes before its scores are computed; it waits for the frame that can carry both. */
 static ech_status on_delta(ech_exchange *const x, ech_generation *const g, const uint32_t choice,
                            const ech_event *const ev)
 {
-    return put_frame(x, g, choice, (ech_str){ ev->text, ev->text_len }, NULL);
+    ech_choice *const c = &g->choices[choice];
+    c->held += ev->text_len;
+    if (g->params.echo && g->wants_logprobs && c->items[COL_TOKENS].len == 0) return ECH_OK;
+    return put_frame(x, g, choice, take_held(c), NULL);
 }
 
 static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
 {
-    return put_frame(x, g, choice, ECH_STR_LIT(""), ech_finish_name(g->choices[choice].finish));
+    ech_choice *const c = &g->choices[choice];
+    return put_frame(x, g, choice, take_held(c), ech_finish_name(c->finish));
 }
 
 static ech_status on_done(ech_exchange *const x, ech_generation *const g)

@@ -76,14 +76,6 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
 
 static const ech_dialect EMBEDDINGS = { .embedding = on_embedding, .body = on_body };
 
-static bool take_format(ech_exchange *const x, ech_generation *const g)
-{
-    const char *const format = g->params.encoding_format;
-    g->wants_base64 = format != NULL && strcmp(format, "base64") == 0;
-    return format == NULL || g->wants_base64 || strcmp(format, "float") == 0 ||
-           ech_reply_refuse(x, "encoding_format", "must be float or base64");
-}
-
 static bool take_dimensions(ech_exchange *const x, const ech_params *const p)
 {
     if (p->dimensions <= x->server->info.embedding_size) return true;
@@ -99,11 +91,13 @@ void ech_api_embeddings(ech_exchange *const x)
     ech_generation *const g = body != NULL ? ech_generation_new(x) : NULL;
     if (g == NULL) return;
     ech_request_options options;
-    if (!ech_generation_parse(x, g, body, ECH_IN_EMBEDDINGS) || !take_format(x, g) ||
-        !take_dimensions(x, &g->params) || !ech_generate_options(x, g, &options) ||
+    if (!ech_generation_parse(x, g, body, ECH_IN_EMBEDDINGS) || !take_dimensions(x, &g->params) ||
+        !ech_generate_options(x, g, &options) ||
         !ech_prompts_take(x, g->params.input, "input", &options)) {
         return;
     }
+    const char *const format = g->params.encoding_format;
+    g->wants_base64 = format != NULL && strcmp(format, "base64") == 0;
     options.embed = true;
     if (!ech_prompts_prepare(x, &g->params, &options)) return;
     options.dimensions = (uint32_t)g->params.dimensions;

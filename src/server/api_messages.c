@@ -289,6 +289,10 @@ static bool take_tools(ech_exchange *const x, ech_params *const p)
     (void)json_array_append_new(x->kept, tools);
     for (size_t i = 0; i < json_array_size(p->tools); i++) {
         const json_t *const tool = json_array_get(p->tools, i);
+        const json_t *const type = json_object_get(tool, "type");
+        const char *const name = json_string_value(type);
+        if (type != NULL && !json_is_null(type) && (name == NULL || strcmp(name, "custom") != 0))
+            return ech_reply_refuse(x, "tools", "may be of type custom only: nothing runs here");
         json_t *const function = json_object();
         static const char *const KEYS[][2] = { { "name", "name" },
                                                { "description", "description" },
@@ -330,11 +334,14 @@ static bool take_thinking(ech_exchange *const x, ech_params *const p)
 {
     if (p->thinking == NULL) return true;
     const char *const type = json_string_value(json_object_get(p->thinking, "type"));
-    if (type == NULL) return ech_reply_refuse(x, "thinking", "must be an object with a type");
-    const bool enabled = strcmp(type, "enabled") == 0;
+    const bool enabled =
+        type != NULL && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0);
+    if (!enabled && (type == NULL || strcmp(type, "disabled") != 0))
+        return ech_reply_refuse(x, "thinking.type", "must be enabled, adaptive or disabled");
     const json_t *const budget = json_object_get(p->thinking, "budget_tokens");
-    if (enabled && json_is_integer(budget) && json_integer_value(budget) >= 0)
-        p->thinking_budget = json_integer_value(budget);
+    if (budget != NULL && (!json_is_integer(budget) || json_integer_value(budget) < 0))
+        return ech_reply_refuse(x, "thinking.budget_tokens", "must be a whole number, at least 0");
+    if (enabled && budget != NULL) p->thinking_budget = json_integer_value(budget);
     json_t *const kwargs = json_pack("{s:b}", "enable_thinking", (int)enabled);
     if (json_is_object(p->chat_template_kwargs))
         (void)json_object_update_missing(kwargs, (json_t *)p->chat_template_kwargs);
@@ -349,6 +356,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
 {
     ech_params *const p = &g->params;
     if (!ech_generation_parse(x, g, body, ECH_IN_MESSAGES)) return false;
+    g->prompt_param = "messages";
     if (p->stop_sequences.n > 0) p->stop = p->stop_sequences;
     if (!take_messages(x, p, p->system) || !take_tools(x, p) || !take_choice(x, p) ||
         !take_thinking(x, p))

@@ -283,21 +283,25 @@ static void add_call(json_t *const messages, const json_t *const item)
                   json_string_value(json_object_get(item, "arguments"))));
 }
 
-static bool take_message(ech_exchange *const x, const json_t *const item, json_t *const messages)
+static bool take_message(ech_exchange *const x, const char *const param, const json_t *const item,
+                         json_t *const messages)
 {
     const char *const role = json_string_value(json_object_get(item, "role"));
     json_t *const text = role != NULL ? ech_text_of(json_object_get(item, "content")) : NULL;
     if (text == NULL)
-        return ech_reply_refuse(x, "input",
-                                "has a message without a role, or with a part that is no text");
+        return ech_reply_refuse(x, param,
+                                "is a message without a role, or with a part that is no text");
     (void)json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", text));
     return true;
 }
 
-static bool take_item(ech_exchange *const x, const json_t *const item, json_t *const messages)
+static bool take_item(ech_exchange *const x, const size_t i, const json_t *const item,
+                      json_t *const messages)
 {
+    char param[32];
+    (void)snprintf(param, sizeof param, "input[%zu]", i);
     const char *const type = json_string_value(json_object_get(item, "type"));
-    if (type == NULL || strcmp(type, "message") == 0) return take_message(x, item, messages);
+    if (type == NULL || strcmp(type, "message") == 0) return take_message(x, param, item, messages);
     if (strcmp(type, "reasoning") == 0) return true; /* templates drop what was thought before */
     if (strcmp(type, "function_call") == 0) {
         add_call(messages, item);
@@ -306,7 +310,7 @@ static bool take_item(ech_exchange *const x, const json_t *const item, json_t *c
     if (strcmp(type, "function_call_output") == 0) {
         json_t *const text = ech_text_of(json_object_get(item, "output"));
         if (text == NULL)
-            return ech_reply_refuse(x, "input", "has a function_call_output without text");
+            return ech_reply_refuse(x, param, "is a function_call_output without text");
         (void)json_array_append_new(messages,
                                     json_pack("{s:s, s:s?, s:o}", "role", "tool", "tool_call_id",
                                               json_string_value(json_object_get(item, "call_id")),
@@ -314,8 +318,7 @@ static bool take_item(ech_exchange *const x, const json_t *const item, json_t *c
         return true;
     }
     return ech_reply_refuse(
-        x, "input",
-        "has an item that is no message, function_call, function_call_output or reasoning");
+        x, param, "must be a message, function_call, function_call_output or reasoning");
 }
 
 static bool take_input(ech_exchange *const x, ech_params *const p)
@@ -336,7 +339,7 @@ static bool take_input(ech_exchange *const x, ech_params *const p)
     if (!json_is_array(p->input))
         return ech_reply_refuse(x, "input", "must be a string or a list of items");
     for (size_t i = 0; i < json_array_size(p->input); i++) {
-        if (!take_item(x, json_array_get(p->input, i), messages)) return false;
+        if (!take_item(x, i, json_array_get(p->input, i), messages)) return false;
     }
     return true;
 }
@@ -362,6 +365,15 @@ static bool take_tools(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
+static bool take_effort(ech_exchange *const x, ech_params *const p)
+{
+    const json_t *const effort = json_object_get(p->reasoning, "effort");
+    return effort == NULL || json_is_null(effort) ||
+           ech_field_take_word(ech_field_find("reasoning_effort", ECH_IN_CHAT), effort,
+                               &p->reasoning_effort) ||
+           ech_reply_refuse(x, "reasoning.effort", "is none that reasoning_effort may be");
+}
+
 /* text.format is what response_format is elsewhere; reasoning.effort what reasoning_effort is. */
 static bool take_request(ech_exchange *const x, ech_generation *const g, const json_t *const body,
                          ech_request_options *const options)
@@ -373,10 +385,9 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
                                 "can't be used: this server keeps no responses; send the items");
     if (p->max_output_tokens >= 0) p->max_tokens = p->max_output_tokens;
     if (p->text != NULL) p->response_format = json_object_get(p->text, "format");
-    if (p->reasoning != NULL)
-        p->reasoning_effort = json_string_value(json_object_get(p->reasoning, "effort"));
-    return take_input(x, p) && take_tools(x, p) && ech_generate_options(x, g, options) &&
-           ech_chat_take(x, g, options);
+    g->prompt_param = "input";
+    return take_effort(x, p) && take_input(x, p) && take_tools(x, p) &&
+           ech_generate_options(x, g, options) && ech_chat_take(x, g, options);
 }
 
 void ech_api_responses(ech_exchange *const x)

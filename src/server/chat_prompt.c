@@ -117,13 +117,21 @@ static ech_status put_request(const ech_exchange *const x, const ech_params *con
     return rc;
 }
 
-/* "messages[2].role: …" → the field that the answer names. */
-static void refuse(ech_exchange *const x, const ech_error *const err)
+/* Where a dialect has made the messages, their places are none of the request's. */
+static const char *param_of(const ech_generation *const g, const char *const param)
 {
-    char param[64] = "messages";
+    return g->prompt_param != NULL && strncmp(param, "messages", 8) == 0 ? g->prompt_param : param;
+}
+
+/* "messages[2].role: …" → the field that the answer names. */
+static void refuse(ech_exchange *const x, const ech_generation *const g, const ech_error *const err)
+{
+    char text[64] = "messages";
     const size_t n = strcspn(err->text, ": ");
-    if (strncmp(err->text, "messages[", 9) == 0 && n < sizeof param)
-        (void)snprintf(param, sizeof param, "%.*s", (int)n, err->text);
+    const bool is_named = strncmp(err->text, "messages[", 9) == 0 ||
+                          strncmp(err->text, "chat_template_kwargs:", 21) == 0;
+    if (is_named && n < sizeof text) (void)snprintf(text, sizeof text, "%.*s", (int)n, err->text);
+    const char *const param = param_of(g, text);
     if (err->code == ECH_ENOMEM) {
         ech_reply_error(x, 503, "out_of_memory", NULL, "there is no memory for the prompt now");
     } else {
@@ -176,7 +184,7 @@ static bool render(ech_exchange *const x, ech_generation *const g,
                                   &err);
     ech_buf_fini(&request);
     if (rc != ECH_OK) {
-        refuse(x, &err);
+        refuse(x, g, &err);
         return false;
     }
     ech_guide_begin(x->guide, made.rendered.text, made.rendered.len);
@@ -200,17 +208,19 @@ static bool role_is_known(const ech_served_chat *const t, const char *const role
     return strstr(t->source.data, quoted[0]) != NULL || strstr(t->source.data, quoted[1]) != NULL;
 }
 
-static bool check_message(ech_exchange *const x, const json_t *const m, const size_t i)
+static bool check_message(ech_exchange *const x, const ech_generation *const g,
+                          const json_t *const m, const size_t i)
 {
     char param[64];
     const char *const role = json_string_value(json_object_get(m, "role"));
     (void)snprintf(param, sizeof param, "messages[%zu].role", i);
-    if (role == NULL) return ech_reply_refuse(x, param, "must be a string");
+    if (role == NULL) return ech_reply_refuse(x, param_of(g, param), "must be a string");
     if (!role_is_known(&x->server->chat, role))
-        return ech_reply_refuse(x, param, "is none that this model's template knows");
+        return ech_reply_refuse(x, param_of(g, param),
+                                "names no role that this model's template knows");
     (void)snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
     return strcmp(role, "tool") != 0 || json_is_string(json_object_get(m, "tool_call_id")) ||
-           ech_reply_refuse(x, param, "is missing: it says which call was answered");
+           ech_reply_refuse(x, param_of(g, param), "is missing: it says which call was answered");
 }
 
 bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
@@ -222,21 +232,24 @@ bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
         return false;
     }
     if (!json_is_array(p->messages) || json_array_size(p->messages) == 0) {
-        ech_reply_error(x, 400, "invalid_value", "messages",
-                        "messages must be a list with at least one message");
-        return false;
+        return ech_reply_refuse(x, param_of(g, "messages"),
+                                "must be a list with at least one message");
     }
     for (size_t i = 0; i < json_array_size(p->messages); i++) {
-        if (!check_message(x, json_array_get(p->messages, i), i)) return false;
+        if (!check_message(x, g, json_array_get(p->messages, i), i)) return false;
     }
     if (p->add_special_in_chat)
         return ech_reply_refuse(x, "add_special_tokens",
                                 "must be false in chat: the template writes them");
     if (!ech_guide_take(x, p, false)) return false;
     g->is_named_call = ech_guide_tool_mode(x->guide) == ECH_TOOL_MODE_NAMED;
-    g->prompt_param = "messages";
+    if (p->continue_final_message && p->add_generation_prompt &&
+        ech_fields_seen(p, "add_generation_prompt"))
+        return ech_reply_refuse(x, "continue_final_message",
+                                "and add_generation_prompt can't both be true");
     if (!render(x, g, options)) return false;
     ech_prompts_truncate(x, p, options);
     return options->prompts[0].n_ids > 0 ||
-           ech_reply_refuse(x, "messages", "give an empty prompt with this template");
+           ech_reply_refuse(x, param_of(g, "messages"),
+                            "give an empty prompt with this template");
 }

@@ -24,6 +24,9 @@
     "{\"anyOf\":[" TEXT ",{\"type\":\"array\",\"minItems\":1,\"items\":" TEXT "}," IDS             \
     ",{\"type\":\"array\",\"minItems\":1,\"items\":" IDS "}]}"
 
+/* OpenAI's, and what servers have added. */
+#define EFFORTS "none|minimal|low|medium|high|xhigh|max"
+
 static const ech_field FIELDS[] = {
     { "model", ECH_FIELD_STRING, ~0U, AT(model), NO_BOUNDS,
       "name of a served model; absent: the served one" },
@@ -37,8 +40,10 @@ static const ech_field FIELDS[] = {
       ECH_IN_COMPLETIONS, PROMPTS },
     { "content", ECH_FIELD_JSON, ECH_IN_TOKENIZE, AT(content), NO_BOUNDS,
       "the text, under llama-server's name", 0, TEXT },
-    { "text", ECH_FIELD_JSON, ECH_IN_TOKENIZE | ECH_IN_RESPONSES, AT(text), NO_BOUNDS,
-      "the text, under another common name" },
+    { "text", ECH_FIELD_JSON, ECH_IN_TOKENIZE, AT(text), NO_BOUNDS,
+      "the text, under another common name", 0, TEXT },
+    { "text", ECH_FIELD_OBJECT, ECH_IN_RESPONSES, AT(text), NO_BOUNDS,
+      "format: what response_format is in chat" },
     { "tokens", ECH_FIELD_JSON, ECH_IN_DETOKENIZE, AT(tokens), NO_BOUNDS, "token ids",
       ECH_IN_DETOKENIZE, IDS },
     { "max_tokens", ECH_FIELD_INT, ECH_IN_OPENAI | ECH_IN_MESSAGES, AT(max_tokens), 0, INT_BOUND,
@@ -107,7 +112,7 @@ static const ech_field FIELDS[] = {
       "words that don't occur in the answer" },
     { "allowed_token_ids", ECH_FIELD_IDS, ECH_IN_GENERATION, AT(allowed_token_ids), 0, INT_BOUND,
       "only these are drawn" },
-    { "logit_bias", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(logit_bias), NO_BOUNDS,
+    { "logit_bias", ECH_FIELD_OBJECT, ECH_IN_GENERATION, AT(logit_bias), NO_BOUNDS,
       "an object: token id → number in [-100, 100]" },
     { "logprobs", ECH_FIELD_JSON, ECH_IN_OPENAI, AT(logprobs), NO_BOUNDS,
       "chat: true or false; completions: 0 to 20" },
@@ -119,7 +124,7 @@ static const ech_field FIELDS[] = {
     { "echo", ECH_FIELD_BOOL, ECH_IN_COMPLETIONS, AT(echo), NO_BOUNDS,
       "the prompt comes first in the text" },
     { "stream", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(stream), NO_BOUNDS, "server-sent events" },
-    { "stream_options", ECH_FIELD_JSON, ECH_IN_OPENAI, AT(stream_options), NO_BOUNDS,
+    { "stream_options", ECH_FIELD_OBJECT, ECH_IN_OPENAI, AT(stream_options), NO_BOUNDS,
       "include_usage: one more chunk with the counts" },
     { "return_token_ids", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(return_token_ids), NO_BOUNDS,
       "token_ids of each answer, prompt_token_ids of its prompt" },
@@ -127,7 +132,7 @@ static const ech_field FIELDS[] = {
       INT_BOUND, "lower runs first" },
     { "cache_salt", ECH_FIELD_STRING, ECH_IN_GENERATION | ECH_IN_EMBEDDINGS, AT(cache_salt),
       NO_BOUNDS, "prompts are reused among requests of one salt" },
-    { "chat_template_kwargs", ECH_FIELD_JSON, ECH_IN_TURNS, AT(chat_template_kwargs), NO_BOUNDS,
+    { "chat_template_kwargs", ECH_FIELD_OBJECT, ECH_IN_TURNS, AT(chat_template_kwargs), NO_BOUNDS,
       "more variables for the template" },
     { "add_generation_prompt", ECH_FIELD_BOOL, ECH_IN_CHAT, AT(add_generation_prompt), NO_BOUNDS,
       "the answer's beginning ends the prompt" },
@@ -143,8 +148,8 @@ static const ech_field FIELDS[] = {
       "several calls in one answer; default true" },
     { "response_format", ECH_FIELD_JSON, ECH_IN_OPENAI, AT(response_format), NO_BOUNDS,
       "text, json_object, or json_schema with a schema" },
-    { "structured_outputs", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(structured_outputs), NO_BOUNDS,
-      "one of json, regex, choice, grammar" },
+    { "structured_outputs", ECH_FIELD_OBJECT, ECH_IN_GENERATION, AT(structured_outputs), NO_BOUNDS,
+      "one of json, regex, choice, grammar, json_object" },
     { "json_schema", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(json_schema), NO_BOUNDS,
       "the same as structured_outputs.json" },
     { "guided_json", ECH_FIELD_JSON, ECH_IN_GENERATION, AT(guided_json), NO_BOUNDS,
@@ -160,7 +165,7 @@ static const ech_field FIELDS[] = {
     { "thinking_budget", ECH_FIELD_INT, ECH_IN_TURNS, AT(thinking_budget), -1, INT_BOUND,
       "most tokens of reasoning; -1: no bound" },
     { "reasoning_effort", ECH_FIELD_STRING, ECH_IN_CHAT, AT(reasoning_effort), NO_BOUNDS,
-      "given to the template; none turns thinking off" },
+      "given to the template; none turns thinking off", 0, NULL, EFFORTS },
     { "input", ECH_FIELD_JSON, ECH_IN_RESPONSES, AT(input), NO_BOUNDS,
       "a string or a list of items", ECH_IN_RESPONSES },
     { "input", ECH_FIELD_JSON, ECH_IN_EMBEDDINGS, AT(input), NO_BOUNDS,
@@ -169,7 +174,7 @@ static const ech_field FIELDS[] = {
     { "dimensions", ECH_FIELD_INT, ECH_IN_EMBEDDINGS, AT(dimensions), 1, INT_BOUND,
       "the first so many numbers, then scaled to length 1; at most what the model has" },
     { "encoding_format", ECH_FIELD_STRING, ECH_IN_EMBEDDINGS, AT(encoding_format), NO_BOUNDS,
-      "float (default) or base64 of little-endian floats", 0, "{\"enum\":[\"float\",\"base64\"]}" },
+      "float (default) or base64 of little-endian floats", 0, NULL, "float|base64" },
     { "suffix", ECH_FIELD_STRING, ECH_IN_COMPLETIONS, AT(suffix), NO_BOUNDS,
       "what follows the answer; for models with fill-in-the-middle tokens" },
     { "truncate_prompt_tokens", ECH_FIELD_INT, ECH_IN_GENERATION | ECH_IN_EMBEDDINGS,
@@ -179,7 +184,7 @@ static const ech_field FIELDS[] = {
       "the system prompt" },
     { "max_output_tokens", ECH_FIELD_INT, ECH_IN_RESPONSES, AT(max_output_tokens), 1, INT_BOUND,
       "most tokens of an answer" },
-    { "reasoning", ECH_FIELD_JSON, ECH_IN_RESPONSES, AT(reasoning), NO_BOUNDS,
+    { "reasoning", ECH_FIELD_OBJECT, ECH_IN_RESPONSES, AT(reasoning), NO_BOUNDS,
       "effort: given to the template" },
     { "previous_response_id", ECH_FIELD_STRING, ECH_IN_RESPONSES, AT(previous_response_id),
       NO_BOUNDS, "refused: nothing is kept" },
@@ -187,8 +192,8 @@ static const ech_field FIELDS[] = {
       "the system prompt, a string or text blocks" },
     { "stop_sequences", ECH_FIELD_STRINGS, ECH_IN_MESSAGES, AT(stop_sequences), 0, 64,
       "strings that end the answer" },
-    { "thinking", ECH_FIELD_JSON, ECH_IN_MESSAGES, AT(thinking), NO_BOUNDS,
-      "type enabled or disabled, budget_tokens" },
+    { "thinking", ECH_FIELD_OBJECT, ECH_IN_MESSAGES, AT(thinking), NO_BOUNDS,
+      "type enabled, adaptive or disabled; budget_tokens" },
     { "cache_prompt", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS,
       "prompts are always cached" },
     { "user", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION | ECH_IN_EMBEDDINGS, 0, NO_BOUNDS,
@@ -279,6 +284,21 @@ static const char *take_ids(ech_exchange *const x, const json_t *const v, ech_fi
     return NULL;
 }
 
+bool ech_field_take_word(const ech_field *const f, const json_t *const v, const char **const ret)
+{
+    const char *const word = json_string_value(v);
+    if (word == NULL) return false;
+    for (const char *p = f->values; *p != '\0';) {
+        const size_t n = strcspn(p, "|");
+        if (n == json_string_length(v) && memcmp(p, word, n) == 0) {
+            *ret = word;
+            return true;
+        }
+        p += n + (p[n] == '|');
+    }
+    return false;
+}
+
 static const char *take(ech_exchange *const x, const ech_field *const f, const json_t *const v,
                         ech_params *const p)
 {
@@ -293,6 +313,8 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
         *(bool *)at = json_is_true(v);
         return NULL;
     case ECH_FIELD_STRING:
+        if (f->values != NULL)
+            return ech_field_take_word(f, v, at) ? NULL : "must be one of";
         if (!json_is_string(v)) return "must be a string";
         *(const char **)at = json_string_value(v);
         return NULL;
@@ -300,6 +322,10 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
         return take_strings(x, f, v, at);
     case ECH_FIELD_IDS:
         return take_ids(x, v, at);
+    case ECH_FIELD_OBJECT:
+        if (!json_is_object(v)) return "must be an object";
+        *(const json_t **)at = v;
+        return NULL;
     case ECH_FIELD_JSON:
         *(const json_t **)at = v;
         return NULL;
@@ -309,7 +335,7 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
     return "is of no kind";
 }
 
-static const ech_field *find(const char *const name, const unsigned where)
+const ech_field *ech_field_find(const char *const name, const unsigned where)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
         if ((FIELDS[i].where & where) != 0 && strcmp(FIELDS[i].name, name) == 0) return &FIELDS[i];
@@ -339,7 +365,7 @@ bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const uns
     json_t *value;
     json_object_foreach((json_t *)body, name, value)
     {
-        const ech_field *const f = find(name, where);
+        const ech_field *const f = ech_field_find(name, where);
         if (f == NULL) {
             if (!note_ignored(x, name)) return false;
             continue;
@@ -348,7 +374,9 @@ bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const uns
         if (json_is_null(value)) continue;
         const char *const why = take(x, f, value, p);
         if (why != NULL) {
-            if (f->max >= f->min && strstr(why, "range") != NULL) {
+            if (f->values != NULL) {
+                ech_reply_error(x, 400, "invalid_value", name, "%s %s %s", name, why, f->values);
+            } else if (f->max >= f->min && strstr(why, "range") != NULL) {
                 ech_reply_error(x, 400, "invalid_value", name, "%s %s: %.10g to %.10g", name, why,
                                 f->min, f->max);
             } else {

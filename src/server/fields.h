@@ -30,6 +30,7 @@ typedef enum ech_field_kind {
     ECH_FIELD_STRING,   /* const char * into the request's JSON */
     ECH_FIELD_STRINGS,  /* a string or a list of them: ech_field_strings */
     ECH_FIELD_IDS,      /* a list of token ids: ech_field_ids */
+    ECH_FIELD_OBJECT,   /* a JSON object: const json_t * */
     ECH_FIELD_JSON,     /* anything: const json_t * */
     ECH_FIELD_ACCEPTED, /* known and without effect here */
 } ech_field_kind;
@@ -79,7 +80,8 @@ typedef struct ech_field {
     double min, max; /* NUMBER and INT; max < min: no bounds */
     const char *doc;
     unsigned needed;    /* of where: it must be there; checked by the dialect */
-    const char *schema; /* JSON and STRING: JSON schema of what it may be; NULL: anything */
+    const char *schema; /* JSON: JSON schema of what it may be; NULL: anything */
+    const char *values; /* STRING: the words that it may be, '|' between them; NULL: anything */
 } ech_field;
 
 size_t ech_fields_count(void);
@@ -91,5 +93,9 @@ const ech_field *ech_field_at(size_t idx);
  */
 bool ech_fields_parse(ech_exchange *x, const json_t *body, unsigned where, ech_params *p);
 bool ech_fields_seen(const ech_params *p, const char *name);
+/* Whether v is one of the words of f->values; then *ret is it. */
+bool ech_field_take_word(const ech_field *f, const json_t *v, const char **ret);
+/* The row that is valid at one of `where`; NULL: there is none. */
+const ech_field *ech_field_find(const char *name, unsigned where);
 
 #endif

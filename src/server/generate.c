@@ -98,12 +98,10 @@ bool ech_generation_parse(ech_exchange *const x, ech_generation *const g, const 
                         "stream_options is for stream: true only");
         return false;
     }
-    if (so != NULL && !json_is_object(so)) {
-        ech_reply_error(x, 400, "invalid_value", "stream_options",
-                        "stream_options must be an object");
-        return false;
-    }
-    g->include_usage = json_is_true(json_object_get(so, "include_usage"));
+    const json_t *const usage = json_object_get(so, "include_usage");
+    if (usage != NULL && !json_is_boolean(usage) && !json_is_null(usage))
+        return ech_reply_refuse(x, "stream_options.include_usage", "must be true or false");
+    g->include_usage = json_is_true(usage);
     return g->model != NULL;
 }
 
@@ -303,7 +301,8 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
         x->is_stream = false;
         if (err.code == ECH_ECONTEXT)
-            ech_reply_error(x, 400, ech_error_code_of(err.code), g->prompt_param, "%s", err.text);
+            ech_reply_error(x, 400, ech_error_code_of(err.code),
+                            g->prompt_param != NULL ? g->prompt_param : "messages", "%s", err.text);
         else
             ech_reply_failure(x, &err);
         return;

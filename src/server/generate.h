@@ -31,6 +31,7 @@ typedef struct ech_choice {
     ech_buf ids;          /* "12,13,14": every drawn id */
     ech_buf prompt_probs; /* of prompt_logprobs, as vLLM has them, joined by ',' */
     size_t text_offset;   /* completions: characters before the next token */
+    size_t held;          /* completions: bytes of the text's end that wait for their scores */
     ech_finish finish;
     ech_usage usage;
     int64_t last_token_ns; /* when the last id was drawn; 0: none was */
@@ -47,7 +48,7 @@ typedef struct ech_generation {
     uint32_t n_prompts;
     bool keeps_text;          /* /apply-template: prompt_text is wanted */
     ech_str prompt_text;      /* as the template rendered it, in the exchange's arena */
-    const char *prompt_param; /* the field that a prompt which is too long came from */
+    const char *prompt_param; /* the field that the prompt came from; NULL: messages as they are */
     const char *model;        /* as the answer names it */
     int64_t created_s;
     uint32_t n_choices;

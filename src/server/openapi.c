@@ -40,6 +40,18 @@ static json_t *numeric(const ech_field *const f, const char *const type)
     return s;
 }
 
+/* "a|b" → {"enum": ["a", "b"]} */
+static json_t *words(const char *p)
+{
+    json_t *const list = json_array();
+    while (*p != '\0') {
+        const size_t n = strcspn(p, "|");
+        (void)json_array_append_new(list, json_stringn(p, n));
+        p += n + (p[n] == '|');
+    }
+    return json_pack("{s:o}", "enum", list);
+}
+
 static json_t *plain_schema(const ech_field *const f)
 {
     switch (f->kind) {
@@ -50,8 +62,7 @@ static json_t *plain_schema(const ech_field *const f)
     case ECH_FIELD_BOOL:
         return json_pack("{s:s}", "type", "boolean");
     case ECH_FIELD_STRING:
-        return f->schema != NULL ? json_loads(f->schema, 0, NULL)
-                                 : json_pack("{s:s}", "type", "string");
+        return f->values != NULL ? words(f->values) : json_pack("{s:s}", "type", "string");
     case ECH_FIELD_STRINGS:
         return json_pack("{s:[{s:s, s:i}, {s:s, s:I, s:{s:s, s:i}}]}", "anyOf", "type", "string",
                          "minLength", 1, "type", "array", "maxItems", (json_int_t)f->max, "items",
@@ -59,6 +70,8 @@ static json_t *plain_schema(const ech_field *const f)
     case ECH_FIELD_IDS:
         return json_pack("{s:s, s:{s:s, s:i}}", "type", "array", "items", "type", "integer",
                          "minimum", 0);
+    case ECH_FIELD_OBJECT:
+        return json_pack("{s:s}", "type", "object");
     case ECH_FIELD_JSON:
         return f->schema != NULL ? json_loads(f->schema, 0, NULL) : json_object();
     case ECH_FIELD_ACCEPTED:
@@ -202,6 +215,7 @@ static const char *kind_name(const ech_field *const f)
         [ECH_FIELD_STRING] = "string",
         [ECH_FIELD_STRINGS] = "string or strings",
         [ECH_FIELD_IDS] = "token ids",
+        [ECH_FIELD_OBJECT] = "object",
         [ECH_FIELD_JSON] = "JSON",
         [ECH_FIELD_ACCEPTED] = "anything",
     };

@@ -6,6 +6,8 @@
  */
 #include "src/text/guide.h"
 
+#include <string.h>
+
 #include "src/base/error.h"
 #include "src/text/json_dump.h"
 
@@ -29,6 +31,7 @@ static ech_status set_content(const ech_guide_reader *const r, const ech_constra
                               const json_t *const v, const char *const field)
 {
     if (v == NULL || json_is_null(v)) return ECH_OK;
+    if (kind == ECH_CONSTRAINT_JSON_OBJECT && json_is_false(v)) return ECH_OK;
     if (r->g->spec_field[0] != '\0')
         return ech_guide_refuse(r, field, "and another field both say what the answer must be");
     if ((kind == ECH_CONSTRAINT_REGEX || kind == ECH_CONSTRAINT_GBNF) && !json_is_string(v))
@@ -64,11 +67,38 @@ static ech_status read_response_format(const ech_guide_reader *const r)
     return set_content(r, ECH_CONSTRAINT_JSON_SCHEMA, schema, "response_format.json_schema.schema");
 }
 
+/* What would be asked for in vain is refused: an answer without the constraint looks like one with
+ * it. Members that are null or false ask for nothing, as clients dump them. */
+static ech_status check_members(const ech_guide_reader *const r, const json_t *const so)
+{
+    static const char *const KNOWN[] = { "json", "regex", "choice", "grammar", "json_object" };
+    if (so == NULL) return ECH_OK;
+    if (!json_is_object(so)) return ech_guide_refuse(r, "structured_outputs", "must be an object");
+    const char *name;
+    json_t *v;
+    bool has_one = false;
+    json_object_foreach((json_t *)so, name, v)
+    {
+        bool is_known = false;
+        for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++) {
+            is_known = is_known || strcmp(name, KNOWN[i]) == 0;
+        }
+        if (json_is_null(v) || json_is_false(v)) continue;
+        if (!is_known)
+            return ech_guide_refuse(r, "structured_outputs",
+                                    "has a member that is none of json, regex, choice, grammar and "
+                                    "json_object");
+        has_one = true;
+    }
+    return has_one ? ECH_OK
+                   : ech_guide_refuse(r, "structured_outputs",
+                                      "must have one of json, regex, choice, grammar, json_object");
+}
+
 ech_status ech_guide_read_content(const ech_guide_reader *const r)
 {
     const json_t *const so = ech_guide_get(r->g, "structured_outputs");
-    if (so != NULL && !json_is_object(so))
-        return ech_guide_refuse(r, "structured_outputs", "must be an object");
+    ECH_TRY(check_members(r, so));
     const struct {
         ech_constraint_kind kind;
         bool is_inner; /* a member of structured_outputs */
@@ -78,6 +108,7 @@ ech_status ech_guide_read_content(const ech_guide_reader *const r)
         { ECH_CONSTRAINT_REGEX, true, "structured_outputs.regex" },
         { ECH_CONSTRAINT_CHOICE, true, "structured_outputs.choice" },
         { ECH_CONSTRAINT_GBNF, true, "structured_outputs.grammar" },
+        { ECH_CONSTRAINT_JSON_OBJECT, true, "structured_outputs.json_object" },
         { ECH_CONSTRAINT_JSON_SCHEMA, false, "guided_json" },
         { ECH_CONSTRAINT_JSON_SCHEMA, false, "json_schema" },
         { ECH_CONSTRAINT_REGEX, false, "guided_regex" },

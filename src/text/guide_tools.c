@@ -58,7 +58,12 @@ static ech_status take_tool(const ech_guide_reader *const r, const size_t i)
     ech_guide *const g = r->g;
     const char *const name = json_string_value(json_object_get(function_at(g, i), "name"));
     const json_t *const parameters = json_object_get(function_at(g, i), "parameters");
+    const json_t *const type = json_object_get(json_array_get(g->tools, i), "type");
     char field[64];
+    (void)snprintf(field, sizeof field, "tools[%zu].type", i);
+    if (type != NULL &&
+        (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0))
+        return ech_guide_refuse(r, field, "must be function");
     (void)snprintf(field, sizeof field, "tools[%zu].function.name", i);
     if (!name_is_good(name))
         return ech_guide_refuse(r, field, "must be 1 to 64 letters, digits, _ or -");

@@ -98,6 +98,38 @@ class Fields(unittest.TestCase):
                 self.assertEqual(status, 400)
                 self.assertEqual(out["error"]["param"], field)
 
+    def test_what_an_api_asks_for_in_vain_is_named(self):
+        """Words that are none, and members of objects: each a 400 whose param says where."""
+        user = [{"role": "user", "content": "hi"}]
+        server_tool = [{"type": "web_search_20250305", "name": "web_search"}]
+        for path, base, rows in (
+                ("/v1/chat/completions", {"messages": user}, (
+                    ({"reasoning_effort": "bogus"}, "reasoning_effort"), ({"reasoning_effort": 3}, "reasoning_effort"), ({"reasoning_effort": "low|high"}, "reasoning_effort"),
+                    ({"reasoning_effort": ""}, "reasoning_effort"), ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+                    ({"stream": True, "stream_options": [1]}, "stream_options"), ({"chat_template_kwargs": "x"}, "chat_template_kwargs"),
+                    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type"), ({"structured_outputs": {}}, "structured_outputs"),
+                    ({"structured_outputs": {"json": None, "json_object": False}}, "structured_outputs"), ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs"),
+                    ({"structured_outputs": {"json_object": True, "regex": "a"}}, "structured_outputs.json_object"),
+                    ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"), ({"messages": []}, "messages"),
+                    ({"messages": user + [{"role": "nobody", "content": "x"}]}, "messages[1].role"))),
+                ("/v1/responses", {"input": "hi"}, (
+                    ({"reasoning": {"effort": "bogus"}}, "reasoning.effort"), ({"reasoning": "x"}, "reasoning"), ({"text": "x"}, "text"), ({"input": []}, "input"),
+                    ({"input": ["x"]}, "input[0]"), ({"input": [*user, {"type": "item_reference", "id": "x"}]}, "input[1]"), ({"input": [{"role": "nobody", "content": "x"}]}, "input"),
+                    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0]"), ({"input": "a b " * 9000}, "input"))),
+                ("/v1/messages", {"messages": user, "max_tokens": 3}, (
+                    ({"thinking": {"type": "x"}}, "thinking.type"), ({"thinking": {}}, "thinking.type"), ({"thinking": 1}, "thinking"),
+                    ({"thinking": {"type": "enabled", "budget_tokens": "x"}}, "thinking.budget_tokens"), ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
+                    ({"tools": server_tool}, "tools"), ({"messages": [{"role": "nobody", "content": "x"}]}, "messages"))),
+                ("/v1/embeddings", {"input": "hi"}, (({"encoding_format": "float|base64"}, "encoding_format"),))):
+            for bad, param in rows:
+                with self.subTest(path=path, bad=bad):
+                    status, out = SERVER.post(path, {**base, **bad})
+                    self.assertEqual((status, out["error"].get("param", param)), (400, param), out)  # Anthropic's errors have none
+        for word in ("none", "minimal", "low", "medium", "high", "xhigh", "max", None):
+            self.assertEqual(SERVER.post("/v1/chat/completions", {"messages": user, "max_tokens": 1, "reasoning_effort": word})[0], 200, word)
+        out = SERVER.post("/v1/chat/completions", {"messages": user, "max_tokens": 60, "temperature": 0, "structured_outputs": {"json_object": True, "regex": None}})[1]
+        self.assertEqual(out["choices"][0]["message"]["content"][0], "{")
+
     def test_nested_bodies_are_refused(self):  # ME9, ME10
         for depth in (3000, 100000):
             nested = b"[" * depth + b"]" * depth
@@ -124,7 +156,8 @@ class Completions(unittest.TestCase):
         self.assertEqual(two["choices"][0]["text"], two["choices"][1]["text"])
 
     def test_stream_equals_whole(self):  # C2, C4
-        for extra in ({}, {"n": 3, "temperature": 0.9, "seed": 7}, {"stop": ["was", " a"]}, {"logprobs": 2}, {"max_tokens": 1}, {"echo": True}):
+        for extra in ({}, {"n": 3, "temperature": 0.9, "seed": 7}, {"stop": ["was", " a"]}, {"logprobs": 2}, {"max_tokens": 1}, {"echo": True},
+                      {"echo": True, "logprobs": 1}, {"echo": True, "logprobs": 1, "max_tokens": 0}):
             body = {"prompt": "Long ago there was", "temperature": 0, "max_tokens": 40, "return_token_ids": True, **extra}
             whole = SERVER.post("/v1/completions", body)[1]
             frames = SERVER.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}})
@@ -140,6 +173,8 @@ class Completions(unittest.TestCase):
                 if "logprobs" in extra:
                     for key in ("tokens", "token_logprobs", "text_offset"):
                         self.assertEqual(sum((m["logprobs"][key] for m in mine), []), c["logprobs"][key])
+                    # An item goes out with the text that it belongs to.
+                    self.assertTrue(all(m["logprobs"]["tokens"] or not m["text"] for m in mine), mine)
 
     def test_no_usage_chunk_unless_asked(self):
         frames = SERVER.stream("/v1/completions", {"prompt": "a", **GREEDY})
