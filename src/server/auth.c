@@ -147,7 +147,7 @@ static ech_status parse_file(ech_keys *const k, const ech_buf *const file, const
                              ech_key *const keys, size_t *const n, ech_error *const err)
 {
     unsigned line = 1;
-    for (size_t at = 0; at < file->len && *n < MAX_KEYS; line++) {
+    for (size_t at = 0; at < file->len; line++) {
         const char *const nl = memchr(file->data + at, '\n', file->len - at);
         const size_t len = nl != NULL ? (size_t)(nl - file->data) - at : file->len - at;
         bool found;
@@ -156,6 +156,9 @@ static ech_status parse_file(ech_keys *const k, const ech_buf *const file, const
         if (rc != ECH_OK)
             return ech_error_prefix(err, rc, "reading API keys from %s, line %u", path, line);
         *n += found;
+        if (*n > MAX_KEYS)
+            return ech_fail(err, ECH_ELIMIT, "reading API keys from %s, line %u: more than %d keys",
+                            path, line, MAX_KEYS);
         at += len + 1;
     }
     return ECH_OK;

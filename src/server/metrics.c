@@ -91,6 +91,8 @@ static ech_status put_engine(const page *const x, const ech_engine_counters *con
     ECH_TRY(put(x, "num_requests_running", "gauge", "Choices that run.", c->running));
     ECH_TRY(put(x, "num_requests_waiting", "gauge", "Choices that wait.", c->queued));
     ECH_TRY(put(x, "kv_cache_usage_perc", "gauge", "Share of KV pages in use, 0 to 1.", pages));
+    if (strcmp(x->prefix, "vllm") == 0) /* its older name, for dashboards that are there */
+        ECH_TRY(put(x, "gpu_cache_usage_perc", "gauge", "The same, as it was called.", pages));
     ECH_TRY(
         put(x, "kv_pages_cached", "gauge", "KV pages kept for their content.", c->pages_cached));
     ECH_TRY(put(x, "num_preemptions_total", "counter", "Choices put back to the queue.",

@@ -5,6 +5,8 @@
  */
 #include "src/server/observe.h"
 
+#include <string.h>
+
 #include "src/base/atomic.h"
 #include "src/base/error.h"
 #include "src/server/generate.h"
@@ -167,5 +169,10 @@ ech_status ech_observed_put(ech_buf *const b, const ech_observed *const o, const
     for (size_t i = 0; i < ECH_HISTOGRAM_COUNT; i++) {
         ECH_TRY(put_histogram(b, &FAMILIES[i], &o->histograms[i], prefix, labels));
     }
+    /* What vLLM itself called it before; dashboards that are there ask for this name. */
+    family older = FAMILIES[ECH_HISTOGRAM_ITL];
+    older.name = "time_per_output_token_seconds";
+    if (strcmp(prefix, "vllm") == 0)
+        ECH_TRY(put_histogram(b, &older, &o->histograms[ECH_HISTOGRAM_ITL], prefix, labels));
     return put_finished(b, o, prefix, labels);
 }

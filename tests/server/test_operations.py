@@ -408,7 +408,7 @@ class Keys(unittest.TestCase):
     def test_files_that_are_wrong(self):
         with folder() as d:
             path = os.path.join(d, "keys")
-            for text, words in (("", "no key"), ("# nothing\n", "no key"), ("a b c=1\n", "line 1"), ("a b\nc d max-requests=0\n", "line 2"), ("a b max-requests\n", "max-requests")):
+            for text, words in (("", "no key"), ("# nothing\n", "no key"), ("".join(f"n sk-{i}\n" for i in range(4097)), "line 4097: more than 4096"), ("a b c=1\n", "line 1"), ("a b\nc d max-requests=0\n", "line 2"), ("a b max-requests\n", "max-requests")):
                 with open(path, "w", encoding="utf-8") as f:
                     f.write(text)
                 self.assertIn(words, refused("--port", "0", "--api-key-file", path))
@@ -570,6 +570,11 @@ class Metrics(unittest.TestCase):
         names = {n.replace("vllm:", "echelon:", 1) for _, samples in parse_metrics(text).values() for n, _, _ in samples}
         self.assertEqual(wanted - names, set())
         self.assertGreater(len(wanted), 15)
+        # Dashboards for vLLM that are older than its names of today.
+        m = parse_metrics(text)
+        self.assertIn("vllm:gpu_cache_usage_perc", m)
+        self.assertEqual([(n.rpartition("_")[2], l.get("le"), v) for n, l, v in m["vllm:time_per_output_token_seconds"][1]],
+                         [(n.rpartition("_")[2], l.get("le"), v) for n, l, v in m["vllm:inter_token_latency_seconds"][1]])
 
 
 class Config(unittest.TestCase):
