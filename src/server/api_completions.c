@@ -70,6 +70,7 @@ static ech_status put_frame(ech_exchange *const x, ech_generation *const g, cons
     return ech_buf_puts(&x->out, g->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
 }
 
+/* No first frame without text: what a client shows begins with the first delta. */
 static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
 {
     (void)x;
@@ -140,6 +141,10 @@ static size_t count_chars(const char *const s, const size_t len)
     return n;
 }
 
+/*
+ * Four columns that grow side by side. A token's text is that of its bytes, with U+FFFD where a
+ * character is cut; offsets count the characters of the text before it.
+ */
 static ech_status on_logprob(ech_exchange *const x, ech_generation *const g, ech_choice *const c,
                              const ech_event *const ev)
 {
@@ -191,6 +196,7 @@ static const ech_dialect COMPLETIONS = {
 };
 
 /* logprobs is a count here; llama-server's n_probs says the same. */
+/* true is what newer clients send, by chat's habit: the drawn token's own, no alternatives. */
 static bool take_logprobs(ech_exchange *const x, ech_generation *const g)
 {
     const json_t *const v = g->params.logprobs;

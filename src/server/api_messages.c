@@ -94,6 +94,7 @@ static ech_status put_head(const ech_exchange *const x, const ech_generation *co
     return ech_json_put_cstring(b, g->model);
 }
 
+/* Counts of the prompt aren't known yet; message_delta has them, and its numbers replace these. */
 static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
 {
     ECH_TRY(begin_frame(x, "message_start"));
@@ -104,6 +105,7 @@ static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
     return end_frame(x);
 }
 
+/* A cut answer is max_tokens even with whole calls in it: the model had not ended. */
 static const char *stop_reason(const ech_generation *const g)
 {
     const ech_choice *const c = &g->choices[0];
@@ -119,6 +121,7 @@ static ech_status put_stop(const ech_generation *const g, ech_buf *const b)
                                       : ech_buf_puts(b, "null");
 }
 
+/* input_tokens are those that were not reused; the three kinds of input add up to the prompt. */
 static ech_status put_usage(const ech_generation *const g, ech_buf *const b)
 {
     return ech_buf_printf(b,
@@ -202,6 +205,7 @@ static json_t *call_of(const json_t *const block)
     return call;
 }
 
+/* Blocks of one kind are joined: templates know one content and one reasoning a message. */
 static void append_text(json_t *const message, const char *const key, const char *const more)
 {
     const char *const old = json_string_value(json_object_get(message, key));
@@ -251,6 +255,10 @@ static bool take_blocks(ech_exchange *const x, const char *const role, const jso
                      "have a content block that is not text, thinking, tool_use or tool_result");
 }
 
+/*
+ * A message whose content is a string goes through as it is; one of blocks is taken apart. The
+ * system prompt, a field of its own here, becomes the first message.
+ */
 static bool take_messages(ech_exchange *const x, ech_params *const p, const json_t *const system)
 {
     json_t *const messages = json_array();
@@ -330,6 +338,10 @@ static bool take_choice(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
+/*
+ * How much a model thinks is the template's business (enable_thinking) and the budget's, which the
+ * engine enforces. This field wins over chat_template_kwargs of the same request.
+ */
 static bool take_thinking(ech_exchange *const x, ech_params *const p)
 {
     if (p->thinking == NULL) return true;

@@ -17,6 +17,7 @@
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
+/* Numbers begin at 0 and never skip one: clients use them to notice what they missed. */
 static ech_status begin_frame(ech_exchange *const x, const ech_generation *const g,
                               const char *const type)
 {
@@ -79,6 +80,10 @@ static ech_status put_item(const ech_exchange *const x, const ech_blocks *const 
     return ech_buf_puts(out, "]}");
 }
 
+/*
+ * An item is announced before anything of it is sent, and so is its one part; clients that get a
+ * delta for an item they don't know of break (both were left out by servers that came before).
+ */
 static ech_status block_open(ech_exchange *const x, ech_generation *const g, ech_blocks *const b)
 {
     ECH_TRY(begin_frame(x, g, "response.output_item.added"));
@@ -133,6 +138,7 @@ static ech_status put_text_done(ech_exchange *const x, ech_generation *const g,
     return end_frame(x);
 }
 
+/* The same way back: text, part, item; each says again what it was as a whole. */
 static ech_status block_close(ech_exchange *const x, ech_generation *const g, ech_blocks *const b)
 {
     ECH_TRY(put_text_done(x, g, b));
@@ -236,6 +242,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
     return put_response(x, g, NULL, &x->reply);
 }
 
+/* The one event that may come without those before it having been closed. */
 static ech_status on_fail(ech_exchange *const x, ech_generation *const g,
                           const ech_error *const why)
 {
@@ -283,6 +290,7 @@ static void add_call(json_t *const messages, const json_t *const item)
                   json_string_value(json_object_get(item, "arguments"))));
 }
 
+/* Parts are input_text, output_text or text; their names differ, their texts are joined. */
 static bool take_message(ech_exchange *const x, const char *const param, const json_t *const item,
                          json_t *const messages)
 {
@@ -295,6 +303,7 @@ static bool take_message(ech_exchange *const x, const char *const param, const j
     return true;
 }
 
+/* An item without a type is a message: OpenAI's own examples leave it out. */
 static bool take_item(ech_exchange *const x, const size_t i, const json_t *const item,
                       json_t *const messages)
 {
@@ -321,6 +330,8 @@ static bool take_item(ech_exchange *const x, const size_t i, const json_t *const
         x, param, "must be a message, function_call, function_call_output or reasoning");
 }
 
+/* The messages are the exchange's own (x->kept): what the request said stays as it was, since the
+ * answer repeats it. */
 static bool take_input(ech_exchange *const x, ech_params *const p)
 {
     json_t *const messages = json_array();

@@ -8,6 +8,7 @@
 #include "src/base/atomic.h"
 #include "src/base/error.h"
 
+/* More would make the walk through them, which is the same for every request, felt. */
 #define MAX_KEYS      4096
 #define MAX_FILE_SIZE (1U << 20)
 #define MAX_LIMIT     1000000000
@@ -36,6 +37,8 @@ static ech_str take_word(ech_str *const rest)
 
 /* ---- one line ------------------------------------------------------------------------------- */
 
+/* strtol takes more than a limit may be (blanks, signs, an empty text): what is left after it and
+ * the range are both checked. */
 static bool parse_number(const ech_str s, const long min, const long max, long *const ret)
 {
     char text[16];
@@ -96,6 +99,8 @@ static ech_quota *quota_of(ech_keys *const k, const char *const name)
     return q;
 }
 
+/* Names and secrets live as long as the server: an audit line may still name a key that a reload
+ * has taken away. */
 static ech_status add_key(ech_keys *const k, ech_key *const key, const ech_str name,
                           const ech_str secret, ech_error *const err)
 {
@@ -164,6 +169,11 @@ static ech_status parse_file(ech_keys *const k, const ech_buf *const file, const
     return ECH_OK;
 }
 
+/*
+ * The whole set is made before it becomes current, so a reader sees the old one or the new one and
+ * never a mixture, and a file with a fault changes nothing. A file without a key is a fault too:
+ * it would open the server to everybody.
+ */
 static ech_status load(ech_keys *const k, const char *const path, const char *const option,
                        const ech_buf *const file, ech_error *const err)
 {
@@ -218,6 +228,7 @@ static bool equal_secret(const char *const sent, const size_t sent_len, const ch
     return diff == 0;
 }
 
+/* Looks at every key, also after it has found one: how long it takes says nothing about which. */
 const ech_key *ech_keys_find(const ech_keys *const k, const char *const secret)
 {
     const ech_key_set *const set = ech_load_acquire(&k->current);

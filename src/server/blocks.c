@@ -20,6 +20,10 @@ void ech_blocks_fini(ech_blocks *const b)
     ech_buf_fini(&b->done);
 }
 
+/*
+ * A closed block joins `done`, the whole answer's list, and gives its number up. Nothing is open
+ * between a reasoning that ended and the first letter of the content.
+ */
 ech_status ech_blocks_close(ech_exchange *const x, ech_generation *const g)
 {
     ech_blocks *const b = g->blocks;
@@ -42,6 +46,10 @@ static ech_status open_block(ech_exchange *const x, ech_generation *const g,
     return b->ops->open(x, g, b);
 }
 
+/*
+ * A call begins with its name, so its block opens there. Text of another channel than the open
+ * block's closes it and opens one: clients of both APIs expect blocks one after another.
+ */
 ech_status ech_blocks_delta(ech_exchange *const x, ech_generation *const g, const uint32_t choice,
                             const ech_event *const ev)
 {
@@ -68,6 +76,8 @@ ech_status ech_blocks_call_end(ech_exchange *const x, ech_generation *const g,
     return ech_blocks_close(x, g);
 }
 
+/* A string, or a list of parts that are all text, joined in order; NULL: a part is something else.
+ * A new reference. */
 json_t *ech_text_of(const json_t *const content)
 {
     if (json_is_string(content)) return json_incref((json_t *)content);

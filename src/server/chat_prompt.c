@@ -26,6 +26,7 @@ static ech_status read_from_folder(ech_served_chat *const t, const char *const m
     return rc == ECH_OK ? rc : ech_fail(err, rc, "reading %s: out of memory", model_dir);
 }
 
+/* In this order: the file that was asked for, what a GGUF file carries, what the folder has. */
 static ech_status read_source(ech_served_chat *const t, const char *const file,
                               const ech_engine *const engine, const char *const model_dir,
                               ech_error *const err)
@@ -38,6 +39,7 @@ static ech_status read_source(ech_served_chat *const t, const char *const file,
     return rc == ECH_OK ? rc : ech_fail(err, rc, "reading %s: out of memory", model_dir);
 }
 
+/* A model without a template is served all the same; only chat is refused, and says why. */
 ech_status ech_served_chat_open(ech_served_chat *const t, const char *const file,
                                 const ech_engine *const engine, const char *const model_dir,
                                 ech_error *const err)
@@ -168,6 +170,10 @@ static bool keep_text(ech_exchange *const x, ech_generation *const g, const ech_
     return true;
 }
 
+/*
+ * The guide is read first (does the template get tools?) and applied last (where does the answer
+ * begin?); between the two the prompt is made. The rendered text doesn't outlive this function.
+ */
 static bool render(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)
 {
@@ -223,6 +229,11 @@ static bool check_message(ech_exchange *const x, const ech_generation *const g,
            ech_reply_refuse(x, param_of(g, param), "is missing: it says which call was answered");
 }
 
+/*
+ * The common end of the dialects that have a conversation. What is checked here is what no
+ * template says well: roles that it would leave out without a word, answers to calls without the
+ * call's id.
+ */
 bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)
 {

@@ -217,6 +217,7 @@ const ech_field *ech_field_at(const size_t idx)
     return &FIELDS[idx];
 }
 
+/* Zero and "not given" differ for a seed, for breakers, for what only an explicit value forbids. */
 bool ech_fields_seen(const ech_params *const p, const char *const name)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
@@ -236,6 +237,10 @@ static const char *take_number(const ech_field *const f, const json_t *const v, 
     return NULL;
 }
 
+/*
+ * 1.0 is whole, 1.5 and "1" are not. The comparison is one of doubles, which hold every bound of
+ * the table; 2^63 itself, which a double rounds to from below, is refused by hand.
+ */
 static const char *take_int(const ech_field *const f, const json_t *const v, void *const at)
 {
     if (!json_is_number(v)) return "must be a whole number";
@@ -247,6 +252,7 @@ static const char *take_int(const ech_field *const f, const json_t *const v, voi
     return NULL;
 }
 
+/* An empty string would match everywhere, and a zero byte would end it early in C: both refused. */
 static const char *take_strings(ech_exchange *const x, const ech_field *const f,
                                 const json_t *const v, ech_field_strings *const list)
 {
@@ -265,6 +271,7 @@ static const char *take_strings(ech_exchange *const x, const ech_field *const f,
     return NULL;
 }
 
+/* Ids index tables of the model's size: none outside reaches the engine. */
 static const char *take_ids(ech_exchange *const x, const json_t *const v, ech_field_ids *const list)
 {
     if (!json_is_array(v)) return "must be a list of token ids";
@@ -358,6 +365,10 @@ static bool note_ignored(ech_exchange *const x, const char *const name)
     return true;
 }
 
+/*
+ * Walks the body, not the table: an unknown name has to be noticed. What is wrong first, in the
+ * body's order, is what the answer names.
+ */
 bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const unsigned where,
                       ech_params *const p)
 {

@@ -65,6 +65,10 @@ ech_generation *ech_generation_new(ech_exchange *const x)
     return g;
 }
 
+/*
+ * 404 with the names that are served, never a 500: clients retry a 500, and a deployment with a
+ * wrong name in it would compute nothing three times a request.
+ */
 static bool model_is_served(ech_exchange *const x, const char *const name)
 {
     const ech_server *const s = x->server;
@@ -169,6 +173,10 @@ static bool take_bad_words(ech_exchange *const x, const ech_field_strings *const
     return true;
 }
 
+/*
+ * What a request left open has its default already: OpenAI's, or the model's own
+ * generation_config.json, which ech_generation_new put there before the fields were read.
+ */
 static void fill_sampling(const ech_params *const p, ech_sampling *const s)
 {
     ech_sampling_default(s);
@@ -200,6 +208,11 @@ static void fill_sampling(const ech_params *const p, ech_sampling *const s)
     s->n_allowed_ids = p->allowed_token_ids.n;
 }
 
+/*
+ * Everything of a request but its prompt, as the engine wants it. max_completion_tokens wins over
+ * max_tokens, its deprecated name; without either the server's own cap ends a runaway answer. A
+ * key's priority is the most urgent one that its requests get, whatever they ask for.
+ */
 bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
                           ech_request_options *const o)
 {
@@ -242,6 +255,7 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
 
 /* ---- running -------------------------------------------------------------------------------- */
 
+/* Called on the engine's thread: it must not wait, and only rings the loop's bell. */
 static void on_notify(void *const ctx)
 {
     ech_watch_wake(ctx);
@@ -272,6 +286,11 @@ static void give_quota(ech_exchange *const x)
                    is_done ? x->usage.completion_tokens : x->view.completion_tokens);
 }
 
+/*
+ * Hands the request to the engine. Until the release at the end the exchange is this text thread's;
+ * after it the loop pumps events out of it. Whatever refuses the request before that becomes an
+ * answer with a status; after it a stream can only end with an error frame.
+ */
 void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
                         ech_generation *const g, ech_request_options *const options)
 {
@@ -314,6 +333,7 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     ech_store_release(&x->phase, ECH_PHASE_RUNNING);
 }
 
+/* An id was drawn. Its text may come later, or never: a stop string or a marker can hold it. */
 static ech_status take_token(ech_exchange *const x, ech_generation *const g,
                              const ech_event *const ev)
 {
@@ -402,6 +422,11 @@ static bool writes(const ech_exchange *const x)
     return x->is_stream || x->dialect->writes_always;
 }
 
+/*
+ * Text that is sure: the engine holds back what could still become a marker or a stop string, so
+ * nothing that was streamed is ever taken back. The whole text is kept beside the stream, for the
+ * audit log and for dialects that repeat it at the end of a block.
+ */
 static ech_status take_text(ech_exchange *const x, ech_generation *const g,
                             const ech_event *const ev)
 {
@@ -437,6 +462,7 @@ uint32_t ech_choice_complete_calls(const ech_choice *const c)
     return n;
 }
 
+/* One choice has ended. An error or a cancel ends the request as a whole; take_done says so. */
 static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
                               const ech_event *const ev)
 {
@@ -466,6 +492,11 @@ static void end_stream_with(ech_exchange *const x, const ech_error *const err)
     (void)ech_buf_puts(&x->out, "\n\n");
 }
 
+/*
+ * The last event of a request, once, after every choice has finished. A failure is a status where
+ * no byte was sent yet, and an error frame in a stream: to end one without a word is what clients
+ * take for success.
+ */
 static ech_status take_done(ech_exchange *const x, ech_generation *const g,
                             const ech_event *const ev)
 {
@@ -516,6 +547,11 @@ static void note_time(ech_generation *const g, const ech_event *const ev)
     }
 }
 
+/*
+ * The one place where events become an answer. Streamed and whole answers take the same way; that
+ * is why they can't differ. Order of events for a choice: QUEUED, STARTED, PROMPT_TOKEN*, then
+ * TOKEN and TEXT mixed, FINISH; and DONE for the request.
+ */
 static ech_status take_event(ech_exchange *const x, ech_generation *const g,
                              const ech_event *const ev)
 {
@@ -544,6 +580,11 @@ static ech_status take_event(ech_exchange *const x, ech_generation *const g,
     }
 }
 
+/*
+ * Takes what the engine has ready and returns; the loop calls it again when the bell rang, and only
+ * while the socket takes bytes. A slow client so leaves its events with the engine, which merges
+ * them and at last takes the row out of the batch.
+ */
 void ech_generate_pump(ech_exchange *const x)
 {
     ech_generation *const g = x->gen;
@@ -580,6 +621,7 @@ static void choice_fini(ech_choice *const c)
     free(c->calls);
 }
 
+/* The end of an exchange, however it came: closing the request cancels it if it still runs. */
 void ech_generate_release(ech_exchange *const x)
 {
     ech_generation *const g = x->gen;

@@ -39,6 +39,11 @@ void ech_guides_close(ech_guides *const g)
 
 /* ---- compiling, with the cache -------------------------------------------------------------- */
 
+/*
+ * A key is what the constraint is compiled from, each part with its length before it, so that two
+ * specs never run together into one key. Agents send the same tools and schema with every request:
+ * a handful of entries is enough.
+ */
 static ech_status key_part(ech_buf *const key, const void *const s, const size_t len)
 {
     ECH_TRY(ech_buf_append(key, &len, sizeof len));
@@ -92,6 +97,8 @@ static void keep(ech_guides *const g, ech_buf *const key, ech_constraint *const 
     *key = (ech_buf){ 0 };
 }
 
+/* The vocabulary as masks need it, built by the first request that has a constraint: a server that
+ * never gets one doesn't pay for it. */
 static ech_status take_vocab(ech_server *const s, ech_mask_vocab **const ret, ech_error *const err)
 {
     (void)pthread_mutex_lock(&s->guides.lock);
@@ -102,6 +109,10 @@ static ech_status take_vocab(ech_server *const s, ech_mask_vocab **const ret, ec
     return rc;
 }
 
+/*
+ * Two threads may compile the same at once; the second result then takes another slot and the
+ * first grows old. The lock is not held meanwhile: other requests' look-ups would wait for it.
+ */
 static ech_status compile(ech_server *const s, const ech_constraint_spec *const spec,
                           ech_constraint **const ret, ech_error *const err)
 {
@@ -156,6 +167,7 @@ static void refuse(ech_exchange *const x, const char *const field, const ech_err
     ech_reply_error(x, status, code, field[0] != '\0' ? field : NULL, "%s", err->text);
 }
 
+/* Before the template is rendered: whether there are tools decides what it is given. */
 bool ech_guide_take(ech_exchange *const x, const ech_params *const p, const bool is_text)
 {
     char field[ECH_GUIDE_FIELD_BYTES] = "";
@@ -175,6 +187,7 @@ bool ech_guide_take(ech_exchange *const x, const ech_params *const p, const bool
     return rc == ECH_OK;
 }
 
+/* After it: how the prompt ends says in which state the parser begins, inside <think> or not. */
 bool ech_guide_apply(ech_exchange *const x, ech_request_options *const options)
 {
     const ech_constraint_spec *const spec = ech_guide_spec(x->guide);

@@ -28,6 +28,7 @@ static bool is_loopback(const struct sockaddr *const a)
 }
 
 /* A bound, listening socket, or -1 with errno. */
+/* SO_REUSEADDR: a restart must not wait for the old server's connections to time out. */
 static int bind_one(const struct addrinfo *const a)
 {
     const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -60,6 +61,10 @@ static struct addrinfo *resolve(const char *const host, const int port, int *con
     return *ret_rc == 0 ? list : NULL;
 }
 
+/*
+ * Of a name with several addresses the first is taken: `localhost` on both families would be two
+ * sockets, and --listen is there to say so. Port 0 leaves the choice to the system.
+ */
 ech_status ech_listen_tcp(const char *const host, const int port, const int more, int *const ret_fd,
                           int *const ret_port, bool *const ret_loopback, ech_error *const err)
 {
@@ -96,6 +101,7 @@ static bool is_left_over(const struct sockaddr_un *const a)
     return refused;
 }
 
+/* A path that somebody answers on is in use, and stays; see is_left_over. */
 ech_status ech_listen_unix(const char *const path, int *const ret_fd, ech_error *const err)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -117,6 +123,7 @@ ech_status ech_listen_unix(const char *const path, int *const ret_fd, ech_error 
     return ECH_OK;
 }
 
+/* sd_listen_fds(3), the part that matters: descriptors from 3 on, meant for this process alone. */
 int ech_listen_inherited(void)
 {
     const char *const pid = getenv("LISTEN_PID");
@@ -126,6 +133,7 @@ int ech_listen_inherited(void)
     return count > 0 && count < 64 ? (int)count : 0;
 }
 
+/* What systemd hands over may be anything that a unit file says: it is checked like any input. */
 ech_status ech_listen_adopt(const int fd, bool *const ret_tcp, bool *const ret_loopback,
                             int *const ret_port, ech_error *const err)
 {

@@ -7,6 +7,10 @@
 #include "src/base/error.h"
 #include "src/server/state.h"
 
+/*
+ * First come, first served. A queue without a bound of its own: it holds exchanges, whose number
+ * --max-connections bounds, and each is in it at most once.
+ */
 static ech_exchange *take(ech_pool *const p)
 {
     (void)pthread_mutex_lock(&p->lock);
@@ -22,6 +26,10 @@ static ech_exchange *take(ech_pool *const p)
     return x;
 }
 
+/*
+ * While a text thread has an exchange, its connection is suspended and nobody else touches it;
+ * after leave_pool the loop may already be freeing it, so x is not looked at again.
+ */
 static void *pool_main(void *const arg)
 {
     ech_pool *const p = arg;
@@ -62,6 +70,7 @@ void ech_pool_submit(ech_pool *const p, ech_exchange *const x)
     (void)pthread_mutex_unlock(&p->lock);
 }
 
+/* What is queued is still run: each exchange has a connection that waits for its answer. */
 void ech_pool_stop(ech_pool *const p)
 {
     (void)pthread_mutex_lock(&p->lock);

@@ -9,6 +9,7 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
+/* Ids are taken as they are: neither parsed for specials nor given a BOS. */
 static bool take_ids(ech_exchange *const x, const json_t *const list, const char *const param,
                      ech_prompt *const p)
 {
@@ -43,6 +44,7 @@ static bool take_one(ech_exchange *const x, const json_t *const v, const char *c
     return true;
 }
 
+/* Text stays text here; the engine tokenises it, unless something below needs the ids before. */
 bool ech_prompts_take(ech_exchange *const x, const json_t *const v, const char *const param,
                       ech_request_options *const options)
 {
@@ -164,6 +166,10 @@ void ech_prompts_truncate(const ech_exchange *const x, const ech_params *const p
     }
 }
 
+/*
+ * What can't be said in text: a suffix, a cut, ids that are to be returned. Then the prompt is
+ * tokenised here, with the flags that the engine would have used.
+ */
 bool ech_prompts_prepare(ech_exchange *const x, const ech_params *const p,
                          ech_request_options *const options)
 {

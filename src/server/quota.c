@@ -9,12 +9,17 @@
 #include "src/base/clock.h"
 #include "src/server/auth.h"
 
+/*
+ * Token buckets. Each fills evenly and holds a minute's worth at most, so a client that was silent
+ * for an hour may send what a minute allows at once, not what an hour does.
+ */
 static double filled(const double level, const uint32_t per_minute, const double seconds)
 {
     const double full = per_minute;
     return fmin(full, level + full * seconds / 60);
 }
 
+/* The first look finds both full: a key starts with its minute. */
 static void fill_up(ech_quota *const q, const ech_key_limits *const l, const int64_t now_ns)
 {
     const double seconds = q->filled_ns == 0 ? 60 : (double)(now_ns - q->filled_ns) * 1e-9;
@@ -29,6 +34,11 @@ static int wait_for(const double level, const double wanted, const uint32_t per_
     return 1 + (int)((wanted - level) * 60 / per_minute);
 }
 
+/*
+ * A request is let in while there is anything left, and its tokens are taken when they are known
+ * (ech_quota_give): how long an answer gets can't be said before. So one request may overdraw, and
+ * the next ones wait until the bucket is above zero again.
+ */
 bool ech_quota_take(ech_keys *const k, const ech_key *const key, const int64_t now_ns,
                     const char **const ret_why, int *const ret_wait_s)
 {

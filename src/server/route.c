@@ -7,6 +7,14 @@
 #include "src/server/api.h"
 #include "src/server/fields.h"
 
+/*
+ * Method, path, whether the path goes on (ids may hold slashes), whether the loop thread itself
+ * answers, whether no key is asked for, the handler, then what documentation needs: a sentence,
+ * which fields it takes, the schema of its answer, whether it only counts.
+ *
+ * Answered on the loop are the ones that never wait and allocate little; everything that parses a
+ * body goes to a text thread, since a body may be 32 MiB of JSON.
+ */
 static const ech_route ROUTES[] = {
     { "POST", "/chat/completions", false, false, false, ech_api_chat, "a chat's next message",
       ECH_IN_CHAT, "ChatCompletion", false },
@@ -61,6 +69,7 @@ const ech_route *ech_route_at(const size_t idx)
     return idx < N_ROUTES ? &ROUTES[idx] : NULL;
 }
 
+/* A tail may be anything but empty: /models/ alone names no model. */
 static bool path_matches(const ech_route *const r, const char *const path)
 {
     const size_t n = strlen(r->path);
@@ -68,6 +77,11 @@ static bool path_matches(const ech_route *const r, const char *const path)
                          : strcmp(path, r->path) == 0;
 }
 
+/*
+ * HEAD is answered as GET; the library leaves the body out. A path that exists under another method
+ * sets *ret_allow, so that a 405 can say which: a 404 there would send people looking for a typing
+ * error that they didn't make.
+ */
 const ech_route *ech_route_find(const char *const method, const char *path,
                                 const char **const ret_tail, const char **const ret_allow)
 {

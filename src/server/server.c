@@ -64,6 +64,7 @@ json_t *ech_exchange_json(ech_exchange *const x)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* Takes the socket over, also when it fails. TLS is for TCP: a Unix socket is the machine's own. */
 static ech_status add_listener(ech_server *const s, const int fd, const bool is_tcp,
                                ech_error *const err)
 {
@@ -104,6 +105,10 @@ static ech_status add_inherited(ech_server *const s, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * Bound before the model is looked at: a port that is taken is said at once, and
+ * clients can ask /health while weights are read. A server that others can reach asks for a key.
+ */
 static ech_status bind_sockets(ech_server *const s, ech_error *const err)
 {
     const ech_server_options *const o = &s->options;
@@ -132,6 +137,7 @@ static ech_status bind_sockets(ech_server *const s, ech_error *const err)
     return ECH_OK;
 }
 
+/* The caller's strings may be gone when the call returns; a reload reads paths again much later. */
 static ech_status copy_strings(ech_server *const s, ech_error *const err)
 {
     ech_server_options *const o = &s->options;
@@ -222,6 +228,10 @@ static ech_status check_options(const ech_server_options *const o, ech_error *co
     return ECH_OK;
 }
 
+/*
+ * The order is the design's: bind, then fork (inside ech_engine_open), then start threads. A child
+ * that was forked after a thread might find a lock held by somebody who doesn't exist there.
+ */
 static ech_status open_all(ech_server *const s, ech_error *const err)
 {
     ECH_TRY(copy_strings(s, err));
@@ -295,6 +305,10 @@ static void pause_ms(const long ms)
     (void)nanosleep(&t, NULL);
 }
 
+/*
+ * 1: no new request is taken, those that run go on. 2: the time is over, the rest is cancelled; a
+ * second signal sets the same through another thread's call with 0, and the loop here sees it.
+ */
 void ech_server_drain(ech_server *const server, const int timeout_ms)
 {
     ech_store_release(&server->draining, 1);
@@ -311,6 +325,10 @@ void ech_server_drain(ech_server *const server, const int timeout_ms)
     }
 }
 
+/*
+ * The way back: no new clients, no requests, no loop, no text threads, no watcher, no engine. Each
+ * step is safe after an opening that stopped anywhere.
+ */
 void ech_server_close(ech_server **const server)
 {
     ech_server *const s = *server;
