@@ -135,6 +135,32 @@ static void check_head(ech_exchange *const x, const char *const method, const ch
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
+/*
+ * Which headers a page of the allowed origin may send: those that its browser asks for. SDKs send
+ * headers of their own with every request (x-stainless-os, anthropic-version), and a browser drops
+ * the request when one is missing here. What comes back is nothing but names of headers.
+ */
+static const char *allowed_headers(const ech_exchange *const x)
+{
+    static const char NAMES[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789-_, ";
+    const char *const asked = ech_http_header(x, "Access-Control-Request-Headers");
+    return asked != NULL && asked[0] != '\0' && strspn(asked, NAMES) == strlen(asked)
+               ? asked
+               : "authorization, content-type, x-api-key";
+}
+
+static void add_cors(const ech_exchange *const x, struct MHD_Response *const r)
+{
+    const char *const origin = x->server->options.cors_origin;
+    if (origin == NULL) return;
+    (void)MHD_add_response_header(r, "Access-Control-Allow-Origin", origin);
+    (void)MHD_add_response_header(r, "Access-Control-Allow-Headers", allowed_headers(x));
+    (void)MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    (void)MHD_add_response_header(r, "Access-Control-Expose-Headers",
+                                  "x-request-id, retry-after, x-should-retry, x-echelon-ignored");
+}
+
 static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
 {
     (void)MHD_add_response_header(r, "x-request-id", x->id);
@@ -155,14 +181,7 @@ static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
         (void)MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
     }
     if (x->status == 401) (void)MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
-    const char *const cors = x->server->options.cors_origin;
-    if (cors != NULL) {
-        (void)MHD_add_response_header(r, "Access-Control-Allow-Origin", cors);
-        (void)MHD_add_response_header(r, "Access-Control-Allow-Headers",
-                                      "authorization, content-type, x-api-key");
-        (void)MHD_add_response_header(r, "Access-Control-Allow-Methods",
-                                      "GET, POST, DELETE, OPTIONS");
-    }
+    add_cors(x, r);
 }
 
 static enum MHD_Result queue(ech_exchange *const x, struct MHD_Response *const r)

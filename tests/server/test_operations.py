@@ -306,6 +306,26 @@ def bearer(secret):
     return {"Authorization": "Bearer " + secret}
 
 
+class Cors(unittest.TestCase):
+    def test_a_page_of_the_allowed_origin_may_use_an_sdk(self):
+        ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+        sdk = "authorization,content-type,x-stainless-os,x-stainless-retry-count,anthropic-version"
+        with serving("--cors-origin", "https://a.example", "--api-key", "sesame") as s:
+            status, headers, body = s.call("OPTIONS", "/v1/chat/completions", headers={**ask, "Access-Control-Request-Headers": sdk})
+            self.assertEqual((status, body, headers["access-control-allow-origin"], headers["access-control-allow-headers"]), (204, b"", "https://a.example", sdk))
+            self.assertIn("POST", headers["access-control-allow-methods"])
+            for strange in ("x: y", "a=b", "<b>", ""):  # nothing but names comes back
+                headers = s.call("OPTIONS", "/v1/models", headers={**ask, "Access-Control-Request-Headers": strange})[1]
+                self.assertEqual(headers["access-control-allow-headers"], "authorization, content-type, x-api-key")
+            for path in ("/v1/models", "/nope"):
+                headers = s.call("GET", path, headers={"Origin": "https://a.example"})[1]
+                self.assertEqual(headers["access-control-allow-origin"], "https://a.example")
+                self.assertIn("retry-after", headers["access-control-expose-headers"])
+        with serving() as s:
+            status, headers, _ = s.call("OPTIONS", "/v1/chat/completions", headers={**ask, "Origin": f"http://localhost:{s.port}"})
+            self.assertEqual((status, [h for h in headers if h.startswith("access-control")]), (204, []))
+
+
 class Keys(unittest.TestCase):
     def test_limits_and_reload(self):
         with folder() as d:
