@@ -97,9 +97,6 @@ static uint32_t column_of(const lexer *const l, const size_t pos)
     return (uint32_t)(pos - l->line_start + 1);
 }
 
-#define lex_fail(l, ...)                                                                           \
-    ech_tcompile_fail((l)->c, ECH_EFORMAT, (l)->line, column_of(l, (l)->pos), __VA_ARGS__)
-
 /*
  * Tokens are views of the source; old arrays stay in the arena, at most as much again as the last.
  */
@@ -122,6 +119,24 @@ static ech_status emit(lexer *const l, ech_ttoken tok)
 }
 
 /* Moves on, counting lines. */
+/*
+ * What can't be read becomes the last token: jinja2 reads tokens as its parser asks for them, so an
+ * error of the parser before this place is the one to report. Fails always, to end the lexer.
+ */
+static ech_status lex_fail(lexer *const l, const char *const fmt, ...)
+{
+    char text[200], *copy;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    const size_t len = strlen(text);
+    ECH_TRY(ech_tcompile_alloc(l->c, len + 1, 1, &copy));
+    memcpy(copy, text, len + 1);
+    ECH_TRY(emit(l, (ech_ttoken){ .kind = ECH_TOK_ERROR, .ptr = copy, .len = len }));
+    return ECH_EFORMAT;
+}
+
 static void advance_to(lexer *const l, const size_t to)
 {
     for (size_t i = l->pos; i < to; i++) {
@@ -580,6 +595,22 @@ static ech_status normalise_lines(ech_tcompiler *const c, const char *const sour
 }
 
 /* A brace that begins no tag is text. */
+static ech_status lex_all(lexer *const l)
+{
+    size_t at = 0;
+    while (at + 1 < l->len) {
+        const char next = l->s[at + 1];
+        if (l->s[at] != '{' || (next != '{' && next != '%' && next != '#')) {
+            at++;
+            continue;
+        }
+        ECH_TRY(lex_one(l, at));
+        at = l->pos;
+    }
+    if (l->pos < l->len) ECH_TRY(emit_data(l, l->len, '+', false));
+    return emit(l, (ech_ttoken){ .kind = ECH_TOK_EOF });
+}
+
 ech_status ech_tlex(ech_tcompiler *const c, const char *const source, const size_t len,
                     ech_ttoken **const ret, size_t *const ret_n)
 {
@@ -588,18 +619,8 @@ ech_status ech_tlex(ech_tcompiler *const c, const char *const source, const size
     ECH_TRY(ech_tcompile_alloc(c, ECH_TNAME_BUCKETS, sizeof *c->buckets, &c->buckets));
     ECH_TRY(normalise_lines(c, source, len, &s, &l.len));
     l.s = s;
-    size_t at = 0;
-    while (at + 1 < l.len) {
-        const char next = l.s[at + 1];
-        if (l.s[at] != '{' || (next != '{' && next != '%' && next != '#')) {
-            at++;
-            continue;
-        }
-        ECH_TRY(lex_one(&l, at));
-        at = l.pos;
-    }
-    if (l.pos < l.len) ECH_TRY(emit_data(&l, l.len, '+', false));
-    ECH_TRY(emit(&l, (ech_ttoken){ .kind = ECH_TOK_EOF }));
+    const ech_status rc = lex_all(&l);
+    if (rc != ECH_OK && rc != ECH_EFORMAT) return rc; /* EFORMAT: the last token says what */
     *ret = l.tokens;
     *ret_n = l.n;
     return ECH_OK;

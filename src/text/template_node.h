@@ -177,6 +177,7 @@ ech_status ech_tcompile_name(ech_tcompiler *c, const char *ptr, size_t len, ech_
 
 typedef enum ech_ttok {
     ECH_TOK_EOF = 0,
+    ECH_TOK_ERROR, /* the lexer got no further; the token's text says why */
     ECH_TOK_DATA,
     ECH_TOK_VAR_BEGIN,
     ECH_TOK_VAR_END,
@@ -218,13 +219,13 @@ typedef struct ech_ttoken {
     uint8_t kind;
     uint32_t line, column;
     ech_tname *name; /* NAME */
-    const char *ptr; /* DATA, STRING: the text, unescaped */
+    const char *ptr; /* DATA, STRING: the text, unescaped; ERROR: the message */
     size_t len;
     int64_t i; /* INT */
     double f;  /* FLOAT */
 } ech_ttoken;
 
-/* source must be valid UTF-8; tokens and texts go to the arena. The last token is EOF. */
+/* source must be valid UTF-8; tokens and texts go to the arena. The last token is EOF or ERROR. */
 ech_status ech_tlex(ech_tcompiler *c, const char *source, size_t len, ech_ttoken **ret,
                     size_t *ret_n);
 

@@ -29,6 +29,10 @@ ech_status ech_tparse_fail(ech_tparser *const p, const ech_ttoken *const where,
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    if (p->tok->kind == ECH_TOK_ERROR) {
+        return ech_tcompile_fail(p->c, ECH_EFORMAT, p->tok->line, p->tok->column, "%s",
+                                 p->tok->ptr);
+    }
     if (where->kind == ECH_TOK_EOF) {
         return ech_tcompile_fail(p->c, ECH_EFORMAT, where->line, where->column,
                                  "unexpected end of template: %s", text);

@@ -414,6 +414,12 @@ static ech_status read_escaped_char(source *const in, uint32_t *const ret_cp)
         }
         return ECH_OK;
     }
+    if (c == 'c' && in->at + 1 < in->len && in->s[in->at + 1] != '\\') {
+        in->at++;
+        const uint32_t control = next_char(in);
+        *ret_cp = control == '?' ? 0x7F : control & 0x9F; /* Oniguruma's: \ca is U+0001 */
+        return ECH_OK;
+    }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
         return fail(in, ECH_EUNSUPPORTED, "an escape that is not supported");
     }

@@ -26,7 +26,7 @@ PATTERNS = [
     r"\s+", r"\w+|[^\w\s]+", r"\p{L}+|\p{N}", r" ?[^\s\p{L}\p{N}]+|\p{L}+", r"(?i:'s|'t|'re)|[a-c]+", r"[^\r\n\p{L}\p{N}]?+\p{L}+",
     r"\p{N}{1,3}", r"[a-z&&[^aeiou]]+", r"[^(\s|.,!?)]+", r"(?=[A-Z])", r"\s+(?!\S)|\s+", r"\b", r"x*", r"(?<=a)b", r"[\p{Lu}\p{M}]+\p{Ll}*",
     r"\d", r"[[:punct:]]", r"[^\S\n]+", r"\h+", r"(a|b)+?c", r"\p{P}\p{S}*", r"$", r"^", r"\n", r".", r"(?m:.)\w", r"[\x{e0}-\x{ff}\u4e00-\u9fff]+",
-    r"\p{Han}+|\p{Hiragana}", r"a{,2}", r"(?:ab){2}", r"[^\p{L}]", r"\P{L}+", r"[\W_]+", r"a++|b*+c", r"\p{^N}",
+    r"\p{Han}+|\p{Hiragana}", r"a{,2}", r"(?:ab){2}", r"[^\p{L}]", r"\P{L}+", r"[\W_]+", r"a++|b*+c", r"\p{^N}", r"[\cj\c@\c_]", r"\cI|\c?",
 ]
 WORDS = ("the The cat sat hello Hello HELLO world it's don't we'LL na\u00efve caf\u00e9 cafe\u0301 \u00dcber stra\u00dfe \u0130stanbul \u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2 "
          "\u4e2d\u6587 \u65e5\u672c\u8a9e \u3042\u3044 \ud55c\uad6d 123 4567 3.14 \u00bd \u0661\u0662 a aa aaa ab abc b c \ufb01 \u2460 \u212b \uff21 \u0345\u0301 \u0915\u094d\u0937 "

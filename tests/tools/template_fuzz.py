@@ -495,17 +495,20 @@ UNPRINTABLE = re.compile(r"<generator object|object at 0x|<built-in method|<boun
 
 
 def reference(template, args):
+    """The text, the error, and the line of an error of the syntax: that of others is jinja2's guess."""
     try:
-        return ENV.from_string(template).render(**args), None
+        return ENV.from_string(template).render(**args), None, None
     except RecursionError:
         raise
+    except jinja2.TemplateSyntaxError as e:
+        return None, "%s: %s" % (type(e).__name__, e), e.lineno
     except Exception as e:
-        return None, "%s: %s" % (type(e).__name__, e)
+        return None, "%s: %s" % (type(e).__name__, e), None
 
 
-def same(want, error, got):
+def same(want, error, line, got):
     if error is not None:
-        if "error" not in got:
+        if "error" not in got or (line is not None and got["line"] != line):
             return False
         return not error.startswith("TemplateError: ") or got["error"] == error[15:]
     if "error" in got:
@@ -526,7 +529,7 @@ def main():
     bad = errors = 0
     for k in range(a.count) if a.only is None else [a.only]:
         template, args = make(a.seed, k)
-        want, error = reference(template, args)
+        want, error, line_no = reference(template, args)
         try:
             json.dumps(want).encode()
             (want or "").encode()
@@ -542,10 +545,10 @@ def main():
         errors += error is not None
         if a.only is not None:
             print(template, "\nARGS", json.dumps(args), "\nWANT", repr(want), error, "\nGOT ", got)
-        if not same(want, error, got):
+        if not same(want, error, line_no, got):
             bad += 1
             if bad <= a.show:
-                print("---- case %d\n%s\nWANT %r %s\nGOT  %r" % (k, template, want, error or "", got.get("text", got.get("error"))))
+                print("---- case %d\n%s\nWANT %r %s line %s\nGOT  %r" % (k, template, want, error or "", line_no, got.get("text", got.get("error"))))
     print("%d differ, %d are errors in both or one" % (bad, errors))
     return 1 if bad else 0
 

@@ -369,6 +369,14 @@ static void errors_have_a_kind_and_a_place(void **state)
     assert_string_equal(err.text, "exactly this");
     assert_int_equal(render("é {% if %}", &r, &err), ECH_EFORMAT);
     assert_int_equal(err.column, 10);
+    /* The first error counts, whether the lexer or the parser finds it. */
+    assert_int_equal(render("{% 1 %}\n{{ ! }}", &r, &err), ECH_EFORMAT);
+    assert_int_equal(err.line, 1);
+    assert_int_equal(render("{% if x %}\n{{ ! }}\n{% 1 %}", &r, &err), ECH_EFORMAT);
+    assert_int_equal(err.line, 2);
+    assert_non_null(strstr(err.text, "unexpected character"));
+    assert_int_equal(render("{% if x %}\n{# never closed", &r, &err), ECH_EFORMAT);
+    assert_non_null(strstr(err.text, "missing end of comment"));
 }
 
 /* A template with its data's bytes replaced by "." and the template's own kept. */

@@ -49,6 +49,8 @@ static void shorthands_have_onigurumas_sets(void **state)
     assert_string_equal(matches("[^\\S\\n]+", "a \t\nb"), " \t");
     assert_string_equal(matches("[\\D]+", "12ab34"), "ab");
     assert_string_equal(matches("[[:punct:]]+", "a$+!b"), "$+!");
+    assert_string_equal(matches("\\cA|\\c?", "A\001?\177"), "\001|\177"); /* controls */
+    assert_string_equal(matches("[\\cj\\cI]+", "j\t\nI"), "\t\n");
 }
 
 static void properties_reach_unicode_16(void **state)
