@@ -41,6 +41,11 @@ static void for_each_kid(const ech_cx_graph *const g,
     }
 }
 
+/*
+ * Two passes over the pairs make the lists of parents without a list of pairs: the first counts
+ * them, shifted by two so that the second may use first[kid + 1] as its cursor and leave it, when
+ * all are placed, where the next node's list begins.
+ */
 static void count_parent(void *const user, const uint32_t kid, const uint32_t parent)
 {
     (void)parent;
@@ -135,6 +140,7 @@ static ech_cx beginning_at(const ech_cx_graph *const g, const ech_cx_facts *cons
     return ECH_CX_FAIL;
 }
 
+/* The innermost rule on the path is named: it is the one whose text the user can change. */
 static ech_status fail_left(const ech_cx_graph *const g, const ech_cx *const path, uint32_t depth,
                             uint32_t *const ret_rule, ech_error *const err)
 {
@@ -163,6 +169,7 @@ static ech_status find_left(const ech_cx_graph *const g, const ech_cx_facts *con
         const ech_cx n = path[depth - 1];
         const ech_cx kid = beginning_at(g, facts, n, next[n]++);
         if (kid == ECH_CX_FAIL) {
+            /* An alternative may itself be FAIL, which ends nothing: the others are still open. */
             const bool has_more = g->nodes[n].kind == ECH_CX_KIND_ALT && next[n] <= g->nodes[n].b;
             if (has_more) continue;
             seen[n] = 2;
@@ -194,6 +201,10 @@ static ech_status check_left(const ech_cx_graph *const g, const ech_cx_facts *co
     return rc;
 }
 
+/*
+ * One propagation answers two of the questions, and its scratch arrays serve the third: a client's
+ * grammar may be large, so nothing is allocated twice.
+ */
 ech_status ech_cx_analyse(const ech_cx_graph *const g, const ech_cx root,
                           ech_cx_facts *const ret_facts, uint32_t *const ret_rule,
                           ech_error *const err)

@@ -310,12 +310,25 @@ ech_status ech_schema_resolve(ech_schema *const s, const char *const ref, const 
     return ECH_OK;
 }
 
+/* The target's value, with the path that leads to it in the document: errors point at its text. */
+static ech_status value_at(ech_schema *const s, const char *const ref, const json_t *const schema,
+                           ech_cx *const ret)
+{
+    ech_buf outer = s->path;
+    s->path = (ech_buf){ 0 };
+    (void)ech_buf_puts(&s->path, ref + 1);
+    const ech_status rc = ech_schema_value(s, schema, ret);
+    ech_buf_fini(&s->path);
+    s->path = outer;
+    return rc;
+}
+
 /*
  * Listed before its body is compiled, so a reference to it from within finds the rule. targets may
  * move meanwhile: hence the index.
  */
-static ech_status compile_target(ech_schema *const s, const json_t *const schema,
-                                 const uint32_t rule)
+static ech_status compile_target(ech_schema *const s, const char *const ref,
+                                 const json_t *const schema, const uint32_t rule)
 {
     if (!ECH_VEC_GROW(s->targets, s->cap_targets, s->n_targets, 1)) {
         return ech_schema_fail(s, ECH_ENOMEM, NULL, "");
@@ -323,7 +336,7 @@ static ech_status compile_target(ech_schema *const s, const json_t *const schema
     const uint32_t idx = s->n_targets++;
     s->targets[idx] = (ech_schema_target){ schema, rule, true };
     ech_cx body = ECH_CX_FAIL;
-    ECH_TRY(ech_schema_value(s, schema, &body));
+    ECH_TRY(value_at(s, ref, schema, &body));
     ech_cx_rule_define(s->g, rule, body);
     s->targets[idx].is_open = false;
     return ECH_OK;
@@ -333,7 +346,8 @@ static ech_status compile_target(ech_schema *const s, const json_t *const schema
 static ech_status compile_ref(ech_schema *const s, const json_t *const schema, ech_cx *const ret)
 {
     const json_t *target = NULL;
-    ECH_TRY(ech_schema_resolve(s, json_string_value(json_object_get(schema, "$ref")), &target));
+    const char *const ref = json_string_value(json_object_get(schema, "$ref"));
+    ECH_TRY(ech_schema_resolve(s, ref, &target));
     for (uint32_t i = 0; i < s->n_targets; i++) {
         if (s->targets[i].schema != target) continue;
         if (s->targets[i].is_open) s->g->rules[s->targets[i].rule].is_nest = true;
@@ -342,7 +356,7 @@ static ech_status compile_ref(ech_schema *const s, const json_t *const schema, e
     }
     const uint32_t rule = ech_cx_rule_new(s->g, "a $ref", false);
     if (rule == ECH_CX_INF) return ech_cx_graph_check(s->g, s->err);
-    ECH_TRY(compile_target(s, target, rule));
+    ECH_TRY(compile_target(s, ref, target, rule));
     *ret = ech_cx_ref(s->g, rule);
     return ECH_OK;
 }

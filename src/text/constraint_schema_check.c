@@ -18,6 +18,7 @@ static bool is_integral(const json_t *const value)
            (json_is_real(value) && floor(json_real_value(value)) == json_real_value(value));
 }
 
+/* 1.0 is an integer to JSON Schema: the type is a matter of the value, not of its spelling. */
 static unsigned type_of(const json_t *const value)
 {
     switch (json_typeof(value)) {
@@ -47,6 +48,11 @@ static bool keeps_bound(const json_t *const schema, const char *const key, const
     return exclusive ? d > 0 : d >= 0;
 }
 
+/*
+ * Draft 4 had exclusiveMinimum as a boolean beside minimum; which draft is meant isn't known here,
+ * so such a schema is not judged. fmod of a fraction is inexact: only whole divisors give a
+ * certain no.
+ */
 static int admits_number(const json_t *const schema, const double value)
 {
     if (json_is_boolean(json_object_get(schema, "exclusiveMinimum")) ||
@@ -119,6 +125,10 @@ static int admits_compound(const json_t *const schema, const bool is_object)
     return YES;
 }
 
+/*
+ * Errors on the way are not the schema's: err is put aside, and what can't be read is UNKNOWN,
+ * which the compiler meets again where it can name the place.
+ */
 int ech_schema_admits(ech_schema *const s, const json_t *const schema, const json_t *const value)
 {
     if (json_is_boolean(schema)) return json_is_true(schema) ? YES : NO;
@@ -212,6 +222,7 @@ static bool key_tells_apart(ech_schema *const s, const json_t *const a, const js
     return in_a != NULL && disjoint(s, in_a, in_b, depth + 1);
 }
 
+/* One required key is enough, asked from both sides: the discriminator of a tagged union. */
 static bool objects_disjoint(ech_schema *const s, const json_t *const a, const json_t *const b,
                              const int depth)
 {
@@ -230,6 +241,11 @@ static bool objects_disjoint(ech_schema *const s, const json_t *const a, const j
 }
 
 /* Whether the values of one type that a and b allow have nothing in common. */
+/*
+ * Only what is plain to see: two patterns may exclude each other and are still called joint. A
+ * wrong "joint" refuses a schema; a wrong "disjoint" would let an answer through that two
+ * alternatives of a oneOf accept.
+ */
 static bool type_disjoint(ech_schema *const s, const json_t *const a, const json_t *const b,
                           const unsigned type, const int depth)
 {
@@ -248,6 +264,10 @@ static bool type_disjoint(ech_schema *const s, const json_t *const a, const json
     }
 }
 
+/*
+ * Each type on its own: two schemas exclude each other if for every type that both allow they do.
+ * The depth is bounded because properties may lead back to the schema itself by $ref.
+ */
 static bool disjoint(ech_schema *const s, const json_t *a, const json_t *b, const int depth)
 {
     a = look_through(s, a);

@@ -8,6 +8,10 @@
 
 #include <stdio.h>
 
+/*
+ * The one spelling in which a literal may be written. Were any escape allowed, a two-letter word
+ * would have thousands of spellings, and a model that began one of them could be held to it.
+ */
 ech_status ech_schema_quote(ech_schema *const s, const ech_str text, ech_buf *const out)
 {
     static const char ESCAPES[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -29,6 +33,10 @@ ech_status ech_schema_quote(ech_schema *const s, const ech_str text, ech_buf *co
     return rc == ECH_OK ? rc : ech_schema_fail(s, ECH_ENOMEM, NULL, "");
 }
 
+/*
+ * Numbers in the shortest form that reads back the same: what Python and JavaScript print, so an
+ * answer compares equal as text too.
+ */
 static ech_status scalar_expr(ech_schema *const s, const json_t *const value, ech_cx *const ret)
 {
     ech_buf text = { 0 };
@@ -56,6 +64,9 @@ static ech_status scalar_expr(ech_schema *const s, const json_t *const value, ec
 
 static ech_status value_expr(ech_schema *s, const json_t *value, int depth, ech_cx *ret);
 
+/*
+ * Whitespace may stand wherever it may in a value that no literal bounds: models indent by habit.
+ */
 static ech_status array_value(ech_schema *const s, const json_t *const value, const int depth,
                               ech_cx *const out)
 {
@@ -70,6 +81,7 @@ static ech_status array_value(ech_schema *const s, const json_t *const value, co
     return ECH_OK;
 }
 
+/* Keys in the literal's own order, which is rule 2 of docs/structured-output.md for values. */
 static ech_status object_value(ech_schema *const s, const json_t *const value, const int depth,
                                ech_cx *const out)
 {
@@ -121,6 +133,10 @@ static ech_status value_expr(ech_schema *const s, const json_t *const value, con
 }
 
 /* Whether the rest of the schema lets a value of enum or const through. */
+/*
+ * A value that the rest refuses must not be offered, and one that can't be judged must not be
+ * guessed: both would break the promise that every answer validates.
+ */
 static ech_status is_admitted(ech_schema *const s, const json_t *const schema,
                               const json_t *const value, bool *const ret)
 {
@@ -148,6 +164,11 @@ static ech_status add_value(ech_schema *const s, const json_t *const value, ech_
 }
 
 /* list[0 .. n): the values, or one value for const. */
+/*
+ * Strings share one tree, so that 20 000 country names cost a node per letter and not an
+ * alternative each. The buffer moves while it grows, hence ends first and views when it is
+ * complete.
+ */
 static ech_status literal_list(ech_schema *const s, const json_t *const schema,
                                const json_t *const list, ech_cx *const ret)
 {

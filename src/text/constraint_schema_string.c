@@ -18,9 +18,17 @@
 #define DATE                                                                                       \
     "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]"           \
     "|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|" LEAP "-02-29)"
+/*
+ * RFC 3339's time without leap seconds: whether second 60 exists depends on the date and the
+ * offset, and Python's datetime, for one, refuses it.
+ */
 #define TIME                                                                                       \
     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:[Zz]|[+-](?:[01]\\d|2[0-3]):"          \
     "[0-5]\\d)"
+/*
+ * RFC 3986's IPv4address and IPv6address, alternative by alternative: no zone, octets without
+ * leading zeros.
+ */
 #define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define IPV4  OCTET "(?:\\." OCTET "){3}"
 #define H16   "[0-9A-Fa-f]{1,4}"
@@ -31,6 +39,10 @@
     ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16       \
     ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16   \
     ")?::)"
+/*
+ * A label of RFC 1123. ATEXT is RFC 5322's atom without quoted strings and domain literals, which
+ * no form of today takes. The last three are RFC 3986's pchar, userinfo and reg-name.
+ */
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define ATEXT "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
@@ -145,6 +157,10 @@ static ech_status intersect_all(ech_schema *const s, const json_t *const schema,
     return ECH_OK;
 }
 
+/*
+ * Lengths count code points, and so does the automaton before it is spelled as JSON: an escape of
+ * six bytes is one character.
+ */
 static ech_status with_length(ech_schema *const s, const uint32_t min, const uint32_t max,
                               ech_dfa **const all)
 {
@@ -158,6 +174,7 @@ static ech_status with_length(ech_schema *const s, const uint32_t min, const uin
     return ECH_OK;
 }
 
+/* The content is spelled as inside of a string already; only the quotes are missing. */
 static ech_cx quoted(ech_cx_graph *const g, const ech_cx content)
 {
     const ech_cx quote = ech_cx_range(g, '"', '"');
@@ -185,6 +202,10 @@ static ech_status lone_pattern(ech_schema *const s, const json_t *const pattern,
     return ECH_OK;
 }
 
+/*
+ * Three ways, the smallest form first: counters where only lengths bound the text, the pattern by
+ * itself where it is alone, the product of everything else.
+ */
 ech_status ech_schema_string(ech_schema *const s, const json_t *const schema, ech_cx *const ret)
 {
     uint32_t min = 0, max = ECH_CX_INF;

@@ -19,12 +19,20 @@ ech_guide_options ech_guide_options_default(void)
     return (ech_guide_options){ .struct_size = sizeof(ech_guide_options) };
 }
 
+/*
+ * Clients write null for a field they don't set, as OpenAI's own library does: it counts as
+ * absent.
+ */
 const json_t *ech_guide_get(const ech_guide *const g, const char *const name)
 {
     const json_t *const v = json_object_get(g->request, name);
     return json_is_null(v) ? NULL : v;
 }
 
+/*
+ * The field is given apart from the message, because a dialect may know it by another name and
+ * puts its own into the error's "param".
+ */
 ech_status ech_guide_refuse(const ech_guide_reader *const r, const char *const field,
                             const char *const why)
 {
@@ -32,6 +40,7 @@ ech_status ech_guide_refuse(const ech_guide_reader *const r, const char *const f
     return ech_fail(r->err, ECH_EINVAL, "%s %s", field, why);
 }
 
+/* Plain completions have no reasoning to bound; a budget there is ignored as any unknown field. */
 static ech_status read_budget(const ech_guide_reader *const r)
 {
     const json_t *const v = ech_guide_get(r->g, "thinking_budget");
@@ -43,6 +52,10 @@ static ech_status read_budget(const ech_guide_reader *const r)
     return ECH_OK;
 }
 
+/*
+ * The content before the tools: tools may be added to a constraint of the answer, and which field
+ * is to blame for an error of compiling is the first that made one.
+ */
 static ech_status read_request(const ech_guide_reader *const r, const char *const request,
                                const size_t len)
 {
@@ -53,7 +66,7 @@ static ech_status read_request(const ech_guide_reader *const r, const char *cons
                         r->g->request == NULL ? why.text : "something else");
     }
     r->g->parser = ech_parser_options_default();
-    r->g->parser.start = ECH_START_CLOSED;
+    r->g->parser.start = ECH_START_CLOSED; /* until the prompt is known: ech_guide_begin() */
     r->g->spec = ech_constraint_spec_default();
     r->g->spec_field = "";
     ECH_TRY(read_budget(r));
@@ -98,6 +111,11 @@ ech_tool_mode ech_guide_tool_mode(const ech_guide *const guide)
     return guide->mode;
 }
 
+/*
+ * Whether the model reasons is seen in the prompt's end alone: a template may have opened the
+ * block, opened and closed it (thinking switched off), or left it to the model. Without reasoning
+ * there is no end to wait for, and the constraint begins with the first token.
+ */
 void ech_guide_begin(ech_guide *const guide, const char *const prompt, const size_t len)
 {
     static const ech_reasoning_start STARTS[] = {
@@ -122,6 +140,10 @@ const ech_parser_options *ech_guide_parser(const ech_guide *const guide)
     return guide->options.is_text ? NULL : &guide->parser;
 }
 
+/*
+ * A budget alone makes a constraint too, one whose content is free: the end marker must be forced
+ * once it is spent. NULL otherwise, so that rows without a wish take no mask.
+ */
 const ech_constraint_spec *ech_guide_spec(const ech_guide *const guide)
 {
     const bool bounds_reasoning =
@@ -129,6 +151,7 @@ const ech_constraint_spec *ech_guide_spec(const ech_guide *const guide)
     return guide->spec_field[0] != '\0' || bounds_reasoning ? &guide->spec : NULL;
 }
 
+/* The field that an error of compiling names; the budget only where nothing else asked. */
 const char *ech_guide_spec_field(const ech_guide *const guide)
 {
     return guide->spec_field[0] != '\0' || guide->thinking_budget < 0 ? guide->spec_field

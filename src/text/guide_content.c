@@ -27,6 +27,10 @@ static ech_status take_text(const ech_guide_reader *const r, const json_t *const
     return ECH_OK;
 }
 
+/*
+ * One row of the table below. Types are checked here and not by the compiler, since only here is
+ * the field's name known; what a schema or a pattern says is the compiler's to judge.
+ */
 static ech_status set_content(const ech_guide_reader *const r, const ech_constraint_kind kind,
                               const json_t *const v, const char *const field)
 {
@@ -95,6 +99,11 @@ static ech_status check_members(const ech_guide_reader *const r, const json_t *c
                                       "must have one of json, regex, choice, grammar, json_object");
 }
 
+/*
+ * Every spelling in one table: structured_outputs and guided_* are vLLM's, json_schema and grammar
+ * llama-server's, response_format OpenAI's. The order decides only which of two conflicting fields
+ * the error names.
+ */
 ech_status ech_guide_read_content(const ech_guide_reader *const r)
 {
     const json_t *const so = ech_guide_get(r->g, "structured_outputs");

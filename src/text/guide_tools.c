@@ -53,6 +53,10 @@ static ech_status out_of_memory(const ech_guide_reader *const r)
 
 /* ---- the tools ------------------------------------------------------------------------------ */
 
+/*
+ * Names go into grammar and parser as they are, so what is no name by OpenAI's rule is refused,
+ * not escaped: a model never sees a tool that it could not call.
+ */
 static ech_status take_tool(const ech_guide_reader *const r, const size_t i)
 {
     ech_guide *const g = r->g;
@@ -150,6 +154,11 @@ static ech_status take_allowed(const ech_guide_reader *const r, const json_t *co
     return take_word(r, mode != NULL ? mode : "auto", "tool_choice.allowed_tools.mode");
 }
 
+/*
+ * Without tools only the choices that demand nothing are fine; clients send "auto" with an empty
+ * list. A named tool and allowed_tools narrow is_allowed, never the list: the prompt shows all
+ * tools, so the prefix cache holds across choices.
+ */
 static ech_status take_choice(const ech_guide_reader *const r)
 {
     ech_guide *const g = r->g;
@@ -216,6 +225,10 @@ static ech_status add_call(const ech_guide_reader *const r, ech_constraint_call 
     return ECH_OK;
 }
 
+/*
+ * The pieces around name and arguments are those the model's own parser reads, so a forced call
+ * can't be written in a form that would then be passed on as text.
+ */
 static ech_status add_calls(const ech_guide_reader *const r)
 {
     ech_guide *const g = r->g;
@@ -256,6 +269,10 @@ static bool all_strings(const json_t *const list)
     return json_array_size(list) > 0;
 }
 
+/*
+ * XML-like calls give every value as text: whether "12" is a number or a string is the schema's to
+ * say. An unknown type leaves it to the parser, which tries JSON first.
+ */
 static ech_param_type type_of(const json_t *const schema)
 {
     const json_t *const type = json_object_get(schema, "type");
@@ -284,6 +301,7 @@ ech_status ech_guide_read_tools(const ech_guide_reader *const r)
     ECH_TRY(take_tools(r));
     ECH_TRY(take_choice(r));
     if (g->mode == ECH_TOOL_MODE_NONE) {
+        /* The parser stays without tools: what looks like a call is text then. */
         g->guides_calls = false;
         return ECH_OK;
     }

@@ -17,6 +17,10 @@ const char *ech_marker_text(const ech_marker m)
     return TEXTS[m];
 }
 
+/*
+ * A marker that is one token of the vocabulary counts only as that token: its letters, spelled out
+ * by the model or copied from a user's text, are text. Others can only be found in the bytes.
+ */
 void ech_marker_find_ids(ech_parser *const p, const ech_parser_options *const o)
 {
     for (uint32_t m = 0; m < ECH_MARK_COUNT; m++) {
@@ -83,6 +87,7 @@ void ech_marker_push(ech_parser *const p, const char c)
     settle(p);
 }
 
+/* At the end, and before a token of its own: a marker's beginning that was never finished. */
 void ech_marker_flush(ech_parser *const p)
 {
     while (p->mark.len != 0) {
@@ -93,6 +98,7 @@ void ech_marker_flush(ech_parser *const p)
     }
 }
 
+/* Where the marker means nothing its text is given: a token that was generated is never lost. */
 void ech_marker_push_id(ech_parser *const p, const ech_marker m)
 {
     ech_marker_flush(p);

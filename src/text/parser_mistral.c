@@ -11,6 +11,10 @@
 
 #define MAX_NAME 256
 
+/*
+ * Markers count only where the form allows them: [ARGS] inside of arguments is part of a string.
+ * What is not live passes as text, byte by byte.
+ */
 static ech_marker_set live(const ech_parser *const p)
 {
     switch (p->flow) {
@@ -31,6 +35,10 @@ static bool is_name_char(const char c)
            (c != 0 && strchr("_-./:", c) != NULL);
 }
 
+/*
+ * Where [ARGS] is missing the first brace ends the name. A name or an id that grows past any real
+ * one was never a call: what has been held goes out as text.
+ */
 static void name_text(ech_parser *const p, const char c)
 {
     ech_buf *const to = p->flow == ECH_FLOW_ID ? &p->call_id : &p->name;
@@ -44,6 +52,7 @@ static void name_text(ech_parser *const p, const char c)
     }
 }
 
+/* A brace at once is a single call without the list around it, which small models write. */
 static void open_text(ech_parser *const p, const char c)
 {
     if (c == '{') {
@@ -110,6 +119,7 @@ static void text(ech_parser *const p, const char c)
     }
 }
 
+/* raw keeps the markers too: should the call turn out malformed, its text is given as it came. */
 static void marker(ech_parser *const p, const ech_marker m)
 {
     if (m == ECH_MARK_TOOL_CALLS) {

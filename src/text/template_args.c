@@ -44,6 +44,7 @@ static char peek(const reader *const r)
     return r->pos < r->len ? r->s[r->pos] : '\0';
 }
 
+/* peek() gives NUL at the end, which a text may also hold: hence the second look. */
 static bool skip_char(reader *const r, const char c)
 {
     if (peek(r) != c || r->pos >= r->len) return false;
@@ -53,6 +54,7 @@ static bool skip_char(reader *const r, const char c)
 
 /* ---- strings ---- */
 
+/* By hand, since strtoul would take signs and spaces. */
 static int hex4(const reader *const r, const size_t pos, uint32_t *const ret)
 {
     if (r->len - pos < 4) return -1;
@@ -86,6 +88,7 @@ static ech_status read_unicode(reader *const r, uint32_t *const ret)
     return ECH_OK;
 }
 
+/* out has room: an escape is never shorter than what it stands for. */
 static ech_status read_escape(reader *const r, char *const out, size_t *const n)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -184,6 +187,10 @@ static size_t number_end(const reader *const r, bool *const ret_float)
     return at;
 }
 
+/*
+ * Integers beyond 64 bits stay text, BIGINT: they print as they came, and arithmetic with them is
+ * an error. The spelling of other numbers is kept only where tojson must give it back.
+ */
 static ech_status read_number(reader *const r, ech_tval *const ret)
 {
     bool is_float;
@@ -211,6 +218,7 @@ static ech_status read_number(reader *const r, ech_tval *const ret)
 
 /* ---- containers ---- */
 
+/* Depth is counted in read_value(), once for lists and objects. */
 static ech_status read_list(reader *const r, ech_tval *const ret)
 {
     ech_tseq *seq;
@@ -229,7 +237,11 @@ static ech_status read_list(reader *const r, ech_tval *const ret)
     }
 }
 
-/* The arguments whose text is the template's own. */
+/*
+ * The arguments whose text is the template's own: the model's files give them, no user can, and
+ * templates print them where a marker must count. Only at the top: a message may have a key of that
+ * name.
+ */
 static bool is_own(const ech_tstr *const key)
 {
     static const char *const names[] = { "bos_token", "eos_token", "pad_token", "unk_token",
@@ -240,6 +252,7 @@ static bool is_own(const ech_tstr *const key)
     return false;
 }
 
+/* Keys are data as well: a tool's parameter may be called <|im_end|>. */
 static ech_status read_dict(reader *const r, ech_tval *const ret)
 {
     ech_tdict *d;
@@ -298,6 +311,7 @@ static ech_status read_value(reader *const r, ech_tval *const ret)
     return ECH_OK;
 }
 
+/* One charge a value, so that the step limit of the rendering bounds its arguments too. */
 ech_status ech_targs_parse(ech_tvm *const vm, const char *const json, const size_t len,
                            ech_tdict **const ret)
 {
@@ -311,6 +325,10 @@ ech_status ech_targs_parse(ech_tvm *const vm, const char *const json, const size
     return ECH_OK;
 }
 
+/*
+ * For `arguments` given as a string: templates want the object. What doesn't parse is no error but
+ * ABSENT, and the caller leaves the string. Depth 1 keeps is_own() out: nothing here is the top.
+ */
 ech_status ech_tjson_try(ech_tvm *const vm, const char *const json, const size_t len,
                          ech_tval *const ret)
 {

@@ -10,8 +10,9 @@
 
 #include "src/text/template_builtin.h"
 
-#define RANGE_MAX 100000
+#define RANGE_MAX 100000 /* jinja2.sandbox.MAX_RANGE */
 
+/* In unsigned arithmetic: from INT64_MIN to INT64_MAX is further than an int64_t can say. */
 static ech_status range_size(ech_tvm *const vm, ech_trange *const r)
 {
     if (r->step == 0) return ech_tvm_raise(vm, "range() arg 3 must not be zero");
@@ -47,6 +48,10 @@ static ech_status g_range(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ECH_OK;
 }
 
+/*
+ * dict(x): another dict, or anything whose items are pairs. The values are shared, the dict is
+ * new, as in Python.
+ */
 static ech_status add_pairs(ech_tvm *const vm, ech_tdict *const d, const ech_tval from)
 {
     ech_titer *it;
@@ -72,6 +77,7 @@ static ech_status add_pairs(ech_tvm *const vm, ech_tdict *const d, const ech_tva
     }
 }
 
+/* Keywords come last and win; their names are the template's text. */
 static ech_status make_dict(ech_tvm *const vm, const ech_tcall *const c, ech_tdict **const ret)
 {
     if (c->n_pos > 1)
@@ -94,6 +100,10 @@ static ech_status g_dict(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ECH_OK;
 }
 
+/*
+ * A namespace would be a way around the rule that no attribute begins with an underscore, since
+ * its keys are its attributes: refused when they are made.
+ */
 static ech_status g_namespace(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tdict *d;
@@ -108,6 +118,7 @@ static ech_status g_namespace(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
     return ECH_OK;
 }
 
+/* cycler and joiner are the same thing: items, and how far they have come. */
 static ech_status new_cycle(ech_tvm *const vm, const ech_tkind kind, const ech_tval *const items,
                             const size_t n, ech_tval *const ret)
 {
@@ -147,7 +158,10 @@ static ech_status g_raise_exception(ech_tvm *const vm, ech_tcall *const c, ech_t
     return ech_tvm_fail(vm, ECH_EINVAL, "%.*s", (int)n, s->ptr);
 }
 
-/* The broken-down time that strftime_now formats. */
+/*
+ * The broken-down time that strftime_now formats. A time that is given makes the text a function of
+ * its inputs, which tests and caches of prompts need; the clock is asked only without one.
+ */
 static ech_status current_time(ech_tvm *const vm, struct tm *const ret)
 {
     if (vm->now == NULL) {
@@ -165,6 +179,7 @@ static ech_status current_time(ech_tvm *const vm, struct tm *const ret)
     return ECH_OK;
 }
 
+/* The text counts as the format does: a date written by the template is the template's. */
 static ech_status g_strftime_now(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *fmt;
@@ -193,6 +208,7 @@ static const ech_tbuiltin globals[] = {
     { NULL, NULL, NULL },
 };
 
+/* ABSENT for a name that is none: the caller then has an undefined value, as Jinja has. */
 ech_status ech_tglobal_get(ech_tvm *const vm, const char *const name, const size_t len,
                            ech_tval *const ret)
 {

@@ -10,6 +10,7 @@
 #include "src/base/utf8.h"
 #include "src/text/template_builtin.h"
 
+/* Undefined values are: a loop over one is empty, as with jinja2's Undefined. */
 bool ech_tv_is_iterable(const ech_tval v)
 {
     switch (v.kind) {
@@ -67,6 +68,7 @@ ech_status ech_titer_open(ech_tvm *const vm, const ech_tval v, ech_titer **const
     return ECH_OK;
 }
 
+/* What filters like map give: next is asked for each item, state is its own. */
 ech_status ech_titer_generator(ech_tvm *const vm, const ech_titer_kind kind, const ech_tval v,
                                const ech_tnext next, void *const state, ech_tval *const ret)
 {
@@ -108,6 +110,7 @@ static ech_status next_entry(ech_tvm *const vm, ech_titer *const it, ech_tval *c
     return ECH_OK;
 }
 
+/* By index from the end, so `reverse` copies nothing. */
 static ech_status next_reversed(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     size_t n;
@@ -174,6 +177,7 @@ ech_status ech_titer_next(ech_tvm *const vm, ech_titer *const it, ech_tval *cons
     }
 }
 
+/* A new list even of a list: the caller may sort it or turn it round. */
 ech_status ech_tv_to_list(ech_tvm *const vm, const ech_tval v, ech_tseq **const ret)
 {
     ech_titer *it;
@@ -220,6 +224,7 @@ static ech_status merge(const sorter *const s, const size_t from, const size_t m
     return ECH_OK;
 }
 
+/* Bottom up, so that no recursion depends on the length; both arrays are scratch of the caller. */
 ech_status ech_tseq_sort(ech_tvm *const vm, ech_tval *const items, ech_tval *const keys,
                          const size_t n, const bool reverse)
 {

@@ -42,11 +42,16 @@ static ech_status dump_char(const dumper *const d, const uint32_t cp, const bool
     return put(d, text, is_data);
 }
 
+/* What is written as it is in every style; runs of it are copied at once. */
 static bool is_plain(const char c)
 {
     return (uint8_t)c >= 0x20 && c != '"' && c != '\\' && (uint8_t)c < 0x7f;
 }
 
+/*
+ * Each byte keeps its origin, an escape that of the character it stands for; quotes follow the
+ * ends.
+ */
 static ech_status dump_str(const dumper *const d, const ech_tstr *const s)
 {
     const bool first = s->len > 0 ? ech_tstr_data_at(s, 0) : s->is_data;
@@ -68,7 +73,10 @@ static ech_status dump_str(const dumper *const d, const ech_tstr *const s)
     return put(d, "\"", s->len > 0 ? ech_tstr_data_at(s, s->len - 1) : first);
 }
 
-/* A number or None or a bool, as JSON writes it; false for anything else. */
+/*
+ * A number or None or a bool, as json.dumps writes it: NaN and the infinities too, which are no
+ * JSON but what Python gives. False for anything else.
+ */
 static bool scalar_text(const ech_tval v, char text[48], bool *const ret_known)
 {
     *ret_known = true;
@@ -89,6 +97,7 @@ static bool scalar_text(const ech_tval v, char text[48], bool *const ret_known)
     return *ret_known;
 }
 
+/* Without an indent everything stands on one line, and the separators have their own spaces. */
 static ech_status new_line(const dumper *const d, const bool is_data)
 {
     if (d->style->indent == NULL) return ECH_OK;
@@ -117,6 +126,7 @@ static ech_status dump_list(dumper *const d, const ech_tval v)
     return put(d, "]", v.is_data);
 }
 
+/* Python turns keys that are numbers, bools or None into strings; others it refuses. */
 static ech_status dump_key(dumper *const d, const ech_tval key)
 {
     char text[48];
@@ -152,6 +162,7 @@ static ech_status entry_order(const dumper *const d, const ech_tdict *const dict
     return ECH_OK;
 }
 
+/* In the order of the template or of the arguments: clients and models see what they wrote. */
 static ech_status dump_dict(dumper *const d, const ech_tval v)
 {
     const ech_tdict *const dict = v.as.dict;
@@ -197,6 +208,7 @@ static ech_status dump_any(dumper *const d, const ech_tval v)
     return ech_tvm_raise(d->b->vm, "Object of type %s is not JSON serializable", ech_tv_type(v));
 }
 
+/* The depth is bounded where values are entered, not where they are made. */
 static ech_status dump(dumper *const d, const ech_tval v)
 {
     ECH_TRY(ech_tvm_enter(d->b->vm));

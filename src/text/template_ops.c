@@ -41,6 +41,7 @@ static ech_status repeat_count(ech_tvm *const vm, const ech_tval n, const size_t
     return ECH_OK;
 }
 
+/* Step by step and charged each time, so that `'a' * n` can't outrun the limits. */
 static ech_status repeat_str(ech_tvm *const vm, const ech_tstr *const s, const ech_tval n,
                              ech_tval *const ret)
 {
@@ -183,6 +184,7 @@ static double float_floordiv(const double a, const double b)
     return div - down > 0.5 ? down + 1.0 : down;
 }
 
+/* Python raises where C gives an infinity, and goes on in complex numbers where C gives NaN. */
 static ech_status float_power(ech_tvm *const vm, const double a, const double b,
                               ech_tval *const ret)
 {
@@ -226,6 +228,7 @@ static ech_status float_op(ech_tvm *const vm, const ech_top op, const double a, 
     }
 }
 
+/* A bool is an integer here, as in Python: True + True is 2. */
 static ech_status num_op(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
                          ech_tval *const ret)
 {
@@ -243,6 +246,10 @@ static bool is_seq(const ech_tval v)
     return v.kind == ECH_T_LIST || v.kind == ECH_T_TUPLE;
 }
 
+/*
+ * Lists add to lists and tuples to tuples, never one to the other. Repetition works from both
+ * sides, and % on a text is formatting whatever stands on the right.
+ */
 ech_status ech_tv_binary(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
                          ech_tval *const ret)
 {
@@ -262,6 +269,7 @@ ech_status ech_tv_binary(ech_tvm *const vm, const ech_top op, const ech_tval a, 
     return unsupported(vm, names[op], a, b);
 }
 
+/* -INT64_MIN has no 64-bit value; unary plus only checks its operand. */
 ech_status ech_tv_negate(ech_tvm *const vm, const ech_tval a, const bool negate,
                          ech_tval *const ret)
 {
@@ -283,6 +291,7 @@ ech_status ech_tv_negate(ech_tvm *const vm, const ech_tval a, const bool negate,
 
 /* ---- comparisons ---- */
 
+/* The empty text is in every text. Searching is charged by length, not by hits. */
 static ech_status contains_str(ech_tvm *const vm, const ech_tstr *const s, const ech_tval item,
                                bool *const ret)
 {
@@ -299,6 +308,10 @@ static ech_status contains_str(ech_tvm *const vm, const ech_tstr *const s, const
     return ECH_OK;
 }
 
+/*
+ * Keys by hash where there are any; everything else is walked and compared with ==, so a generator
+ * is used up by `in`, as in Python.
+ */
 ech_status ech_tv_contains(ech_tvm *const vm, const ech_tval seq, const ech_tval item,
                            bool *const ret)
 {
@@ -324,6 +337,7 @@ ech_status ech_tv_contains(ech_tvm *const vm, const ech_tval seq, const ech_tval
     return ECH_OK;
 }
 
+/* All orders come from < alone, so that there is one place that knows which kinds have one. */
 ech_status ech_tv_compare(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
                           bool *const ret)
 {

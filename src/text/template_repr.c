@@ -20,10 +20,10 @@ static ech_status put(ech_tbuild *const b, const char *const text, const bool is
 
 /* ---- numbers ---- */
 
-/* Digits of the shortest text that reads back as f, and the place of the decimal point. */
 /*
  * The shortest digits that read back as the same double, and where the point stands: what Python's
- * repr() starts from.
+ * repr() starts from. 15 digits always survive a round trip through text, so only 15, 16 and 17 are
+ * tried; zeros at the end are no digits of the shortest form.
  */
 static void shortest_digits(const double f, char digits[24], int *const ret_point)
 {
@@ -44,6 +44,9 @@ static void shortest_digits(const double f, char digits[24], int *const ret_poin
     *ret_point = atoi(s + 1) + 1;
 }
 
+/*
+ * Plain notation from 1e-4 up to below 1e16, as Python has it; always with a point or an exponent.
+ */
 size_t ech_tfloat_repr(const double f, char *const out)
 {
     if (isnan(f)) return (size_t)sprintf(out, "nan");
@@ -135,6 +138,7 @@ static ech_status repr_str(ech_tbuild *const b, const ech_tstr *const s)
 
 /* ---- containers ---- */
 
+/* Brackets and commas have the list's origin, each item its own. */
 static ech_status repr_items(ech_tbuild *const b, const ech_tseq *const seq, const bool is_data)
 {
     for (size_t i = 0; i < seq->n; i++) {
@@ -164,6 +168,7 @@ static ech_status repr_dict(ech_tbuild *const b, const ech_tdict *const d, const
     return put(b, "}", is_data);
 }
 
+/* As Python names them; templates that print a view by mistake look the same in both. */
 static ech_status repr_view(ech_tbuild *const b, const ech_tval v)
 {
     static const char *const names[] = { "dict_keys([", "dict_values([", "dict_items([" };
@@ -253,6 +258,7 @@ static ech_status repr_any(ech_tbuild *const b, const ech_tval v)
     }
 }
 
+/* The depth is bounded here, for values that a template nests as for those it is given. */
 ech_status ech_tv_repr(ech_tbuild *const b, const ech_tval v)
 {
     ECH_TRY(ech_tvm_enter(b->vm));
@@ -314,6 +320,7 @@ ech_status ech_tv_escape(ech_tvm *const vm, const ech_tval v, ech_tval *const re
     return ECH_OK;
 }
 
+/* One level deep, as markupsafe wraps what str's methods return. */
 ech_status ech_tv_mark_result(ech_tvm *const vm, ech_tval *const v)
 {
     if (v->kind == ECH_T_STR) return ech_tv_marked(vm, v->as.str, true, v);

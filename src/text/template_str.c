@@ -30,6 +30,10 @@ ech_status ech_tv_lit(ech_tvm *const vm, const char *const cstr, ech_tval *const
     return ech_tv_view(vm, cstr, strlen(cstr), false, ret);
 }
 
+/*
+ * Shares the bytes and their origins. A text of one-byte characters has parts of the same kind, so
+ * their count is known; of others it is found when it is needed.
+ */
 ech_status ech_tv_slice(ech_tvm *const vm, const ech_tstr *const s, const size_t from,
                         const size_t len, ech_tval *const ret)
 {
@@ -49,6 +53,7 @@ ech_status ech_tv_marked(ech_tvm *const vm, const ech_tstr *const s, const bool 
     return new_str(vm, copy, ret);
 }
 
+/* Counted once and kept: loops over s[i] would be quadratic twice over. */
 size_t ech_tstr_chars(ech_tstr *const s)
 {
     if (s->n_chars == SIZE_MAX) {
@@ -102,6 +107,7 @@ static ech_status reserve(ech_tbuild *const b, const size_t len)
     return ECH_OK;
 }
 
+/* Bytes are charged by 64, so that one step buys about as much work here as anywhere. */
 ech_status ech_tbuild_add(ech_tbuild *const b, const char *const ptr, const size_t len,
                           const bool is_data)
 {
@@ -151,6 +157,9 @@ ech_status ech_tbuild_fill(ech_tbuild *const b, const char c, const size_t n, co
     return ECH_OK;
 }
 
+/*
+ * The memory stays with the text, so that `s = s ~ x` may go on in it; the builder is empty after.
+ */
 ech_status ech_tbuild_done(ech_tbuild *const b, ech_tval *const ret)
 {
     if (b->mem == NULL) return ech_tv_lit(b->vm, "", ret);
@@ -166,6 +175,11 @@ ech_status ech_tbuild_done(ech_tbuild *const b, ech_tval *const ret)
     return new_str(b->vm, s, ret);
 }
 
+/*
+ * A text whose memory nobody has written behind can grow in place: the loop that appends to one
+ * variable, which most templates are, takes time linear in its text. A second text that starts
+ * from the same end finds `used` moved on, and copies.
+ */
 static bool ends_its_memory(const ech_tstr *const s)
 {
     return s->grow != NULL && s->ptr + s->len == s->grow->data + s->grow->used;

@@ -8,35 +8,13 @@
  *
  * The reference is CPython's str. Positions and widths count code points, memory is bytes: each
  * method converts at its borders. Long walks are charged by their length, so that no method is a
- * cheap way to spend time. Memory is the rendering's; texts are never changed in place.
+ * cheap way to spend time. Memory is the rendering's; texts are never changed in place. What parts
+ * a text or puts parts together is in template_strsplit.c.
  */
 #include "src/base/utf8.h"
 #include "src/text/template_builtin.h"
+#include "src/text/template_strmethod.h"
 #include "src/text/template_text.h"
-
-static ech_tstr *self_of(const ech_tcall *const c)
-{
-    return c->self.as.str;
-}
-static bool given(const ech_tval v)
-{
-    return v.kind != ECH_T_ABSENT && v.kind != ECH_T_NONE;
-}
-
-static size_t char_at(const ech_tstr *const s, const size_t at, uint32_t *const ret)
-{
-    const int n = ech_utf8_decode(s->ptr + at, s->len - at, ret);
-    return n > 0 ? (size_t)n : 1;
-}
-
-/* Where the character before byte `at` begins. */
-static size_t char_before(const ech_tstr *const s, size_t at)
-{
-    do {
-        at--;
-    } while (at > 0 && ((uint8_t)s->ptr[at] & 0xc0) == 0x80);
-    return at;
-}
 
 /* ---- case ---- */
 
@@ -225,67 +203,11 @@ static ech_status m_removesuffix(ech_tvm *const vm, ech_tcall *const c, ech_tval
     return ech_tv_slice(vm, s, 0, s->len - (has ? p->len : 0), ret);
 }
 
-/* ---- splitting and joining ---- */
+/* ---- searching and replacing ---- */
 
-/* Parts are slices: they share the text's memory, and every byte keeps its origin. */
-static ech_status push_slice(ech_tvm *const vm, ech_tseq *const out, const ech_tstr *const s,
-                             const size_t from, const size_t to)
-{
-    ech_tval part;
-    ECH_TRY(ech_tv_slice(vm, s, from, to - from, &part));
-    return ech_tseq_push(vm, out, part);
-}
-
-/*
- * Without a separator: runs of white space part the words, and there are no empty ones. After max
- * words the rest comes whole, without the white space at its end.
- */
-static ech_status split_space(ech_tvm *const vm, const ech_tstr *const s, int64_t max,
-                              ech_tseq *const out)
-{
-    size_t at = 0, n;
-    for (;;) {
-        while (at < s->len && (n = ech_ttext_space(s->ptr + at, s->len - at)) > 0) {
-            at += n;
-        }
-        if (at == s->len) return ECH_OK;
-        if (max-- == 0) return push_slice(vm, out, s, at, ech_ttext_rstrip(s->ptr, s->len));
-        const size_t from = at;
-        while (at < s->len && ech_ttext_space(s->ptr + at, s->len - at) == 0) {
-            at++;
-        }
-        ECH_TRY(push_slice(vm, out, s, from, at));
-    }
-}
-
-/* With one: every occurrence parts, so that empty texts come out between two of them. */
-static ech_status split_sep(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const sep,
-                            int64_t max, ech_tseq *const out)
-{
-    size_t from = 0;
-    for (;;) {
-        const char *const hit =
-            max-- == 0 ? NULL : memmem(s->ptr + from, s->len - from, sep->ptr, sep->len);
-        if (hit == NULL) return push_slice(vm, out, s, from, s->len);
-        ECH_TRY(ech_tvm_charge(vm, 1));
-        ECH_TRY(push_slice(vm, out, s, from, (size_t)(hit - s->ptr)));
-        from = (size_t)(hit - s->ptr) + sep->len;
-    }
-}
-
-ech_status ech_tstr_split(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const sep,
-                          const int64_t max, ech_tseq **const ret)
-{
-    ECH_TRY(ech_tvm_charge(vm, s->len / 32));
-    ECH_TRY(ech_tseq_new(vm, 0, ret));
-    if (sep == NULL) return split_space(vm, s, max, *ret);
-    if (sep->len == 0) return ech_tvm_raise(vm, "empty separator");
-    return split_sep(vm, s, sep, max, *ret);
-}
-
-/* The last place of what in s[0, end), or SIZE_MAX. */
-static size_t find_last(const ech_tstr *const s, const size_t from, const size_t end,
-                        const ech_tstr *const what)
+/* From the end: memrchr has no relative for texts in libc. */
+size_t ech_tstr_find_last(const ech_tstr *const s, const size_t from, const size_t end,
+                          const ech_tstr *const what)
 {
     if (what->len > end - from) return SIZE_MAX;
     for (size_t at = end - what->len + 1; at > from; at--) {
@@ -293,212 +215,6 @@ static size_t find_last(const ech_tstr *const s, const size_t from, const size_t
     }
     return SIZE_MAX;
 }
-
-/* From the right, so the parts come out last first; the caller turns them round. */
-static ech_status rsplit_sep(ech_tvm *const vm, const ech_tstr *const s, const ech_tstr *const sep,
-                             int64_t max, ech_tseq *const out)
-{
-    size_t end = s->len;
-    for (;;) {
-        const size_t hit = max-- == 0 ? SIZE_MAX : find_last(s, 0, end, sep);
-        if (hit == SIZE_MAX) return push_slice(vm, out, s, 0, end);
-        ECH_TRY(push_slice(vm, out, s, hit + sep->len, end));
-        end = hit;
-    }
-}
-
-/* split_space from the other end, with the same rule for the rest. */
-static ech_status rsplit_space(ech_tvm *const vm, const ech_tstr *const s, int64_t max,
-                               ech_tseq *const out)
-{
-    size_t end = s->len;
-    for (;;) {
-        end = ech_ttext_rstrip(s->ptr, end);
-        if (end == 0) return ECH_OK;
-        size_t at = end;
-        if (max-- == 0) {
-            size_t from = 0, n;
-            while ((n = ech_ttext_space(s->ptr + from, end - from)) > 0) {
-                from += n;
-            }
-            return push_slice(vm, out, s, from, end);
-        }
-        while (at > 0) {
-            const size_t before = char_before(s, at);
-            if (ech_ttext_space(s->ptr + before, end - before) > 0) break;
-            at = before;
-        }
-        ECH_TRY(push_slice(vm, out, s, at, end));
-        end = at;
-    }
-}
-
-/* sep may be None, and max -1 means no bound. */
-static ech_status split_args(ech_tvm *const vm, const ech_tcall *const c, ech_tstr **const ret_sep,
-                             int64_t *const ret_max)
-{
-    *ret_sep = NULL;
-    *ret_max = -1;
-    if (given(c->a[0])) ECH_TRY(ech_targ_str(vm, c->a[0], ret_sep));
-    if (c->a[1].kind != ECH_T_ABSENT) ECH_TRY(ech_targ_int(vm, c->a[1], ret_max));
-    return ECH_OK;
-}
-
-static ech_status m_split(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
-{
-    ech_tstr *sep;
-    int64_t max;
-    ech_tseq *out;
-    ECH_TRY(split_args(vm, c, &sep, &max));
-    ECH_TRY(ech_tstr_split(vm, self_of(c), sep, max, &out));
-    *ret = ech_tv_seq(ECH_T_LIST, out);
-    return ECH_OK;
-}
-
-static ech_status m_rsplit(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
-{
-    ech_tstr *sep;
-    int64_t max;
-    ech_tseq *out;
-    ECH_TRY(split_args(vm, c, &sep, &max));
-    ECH_TRY(ech_tvm_charge(vm, self_of(c)->len / 16));
-    if (sep != NULL && sep->len == 0) return ech_tvm_raise(vm, "empty separator");
-    ECH_TRY(ech_tseq_new(vm, 0, &out));
-    ECH_TRY(sep == NULL ? rsplit_space(vm, self_of(c), max, out)
-                        : rsplit_sep(vm, self_of(c), sep, max, out));
-    for (size_t i = 0; i < out->n / 2; i++) {
-        const ech_tval swap = out->items[i];
-        out->items[i] = out->items[out->n - 1 - i];
-        out->items[out->n - 1 - i] = swap;
-    }
-    *ret = ech_tv_seq(ECH_T_LIST, out);
-    return ECH_OK;
-}
-
-/* The bytes of the line end at byte `at`; 0 for none. */
-static size_t line_end(const ech_tstr *const s, const size_t at)
-{
-    uint32_t cp;
-    const size_t n = char_at(s, at, &cp);
-    if (cp == '\r' && at + 1 < s->len && s->ptr[at + 1] == '\n') return 2;
-    const bool ends = (cp >= 0x0a && cp <= 0x0d) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 ||
-                      cp == 0x2028 || cp == 0x2029;
-    return ends ? n : 0;
-}
-
-/*
- * Python's line ends, which are more than \n: \v, \f, the separators of ASCII and of Unicode. A
- * text that ends with one has no empty line behind it.
- */
-ech_status ech_tstr_lines(ech_tvm *const vm, const ech_tstr *const s, const bool keep_ends,
-                          ech_tseq **const ret)
-{
-    ECH_TRY(ech_tvm_charge(vm, s->len / 16));
-    ECH_TRY(ech_tseq_new(vm, 0, ret));
-    size_t from = 0;
-    for (size_t at = 0; at < s->len;) {
-        uint32_t cp;
-        const size_t end = line_end(s, at);
-        if (end == 0) {
-            at += char_at(s, at, &cp);
-            continue;
-        }
-        ECH_TRY(push_slice(vm, *ret, s, from, keep_ends ? at + end : at));
-        at += end;
-        from = at;
-    }
-    return from < s->len ? push_slice(vm, *ret, s, from, s->len) : ECH_OK;
-}
-
-static ech_status m_splitlines(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
-{
-    ech_tseq *out;
-    ECH_TRY(ech_tstr_lines(vm, self_of(c), c->a[0].kind != ECH_T_ABSENT && ech_tv_truth(c->a[0]),
-                           &out));
-    *ret = ech_tv_seq(ECH_T_LIST, out);
-    return ECH_OK;
-}
-
-/*
- * str.join, and the filter's join with str_items, which takes any value. A separator that is
- * markup escapes what it joins.
- */
-ech_status ech_tstr_join(ech_tvm *const vm, const ech_tstr *const sep, const ech_tval items,
-                         const bool str_items, ech_tval *const ret)
-{
-    ech_titer *it;
-    ech_tbuild b = { .vm = vm };
-    ECH_TRY(ech_titer_open(vm, items, &it));
-    for (size_t i = 0;; i++) {
-        ech_tval v;
-        ech_tstr *s;
-        ECH_TRY(ech_titer_next(vm, it, &v));
-        if (v.kind == ECH_T_ABSENT) break;
-        if (str_items)
-            ECH_TRY(ech_tv_to_str(vm, v, false, &s));
-        else if (sep->is_markup) {
-            ECH_TRY(ech_tv_escape(vm, v, &v));
-            s = v.as.str;
-        } else if (v.kind == ECH_T_STR) {
-            s = v.as.str;
-        } else {
-            return ech_tvm_raise(vm, "sequence item %zu: expected str instance, %s found", i,
-                                 ech_tv_type(v));
-        }
-        if (i > 0) ECH_TRY(ech_tbuild_str(&b, sep));
-        ECH_TRY(ech_tbuild_str(&b, s));
-    }
-    return ech_tbuild_done(&b, ret);
-}
-
-static ech_status m_join(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
-{
-    return ech_tstr_join(vm, self_of(c), c->a[0], false, ret);
-}
-
-/*
- * Three slices, the middle one the separator as it stands in the text: its bytes have the text's
- * origin, not the argument's.
- */
-static ech_status partition_at(ech_tvm *const vm, const ech_tstr *const s, const size_t hit,
-                               const size_t len, ech_tval *const ret)
-{
-    ech_tseq *out;
-    ECH_TRY(ech_tseq_new(vm, 3, &out));
-    ECH_TRY(push_slice(vm, out, s, 0, hit));
-    ECH_TRY(push_slice(vm, out, s, hit, hit + len));
-    ECH_TRY(push_slice(vm, out, s, hit + len, s->len));
-    *ret = ech_tv_seq(ECH_T_TUPLE, out);
-    return ECH_OK;
-}
-
-/* Python swaps the ends when there is no hit: the text stands first, or last for rpartition. */
-static ech_status partition(ech_tvm *const vm, ech_tcall *const c, const bool last,
-                            ech_tval *const ret)
-{
-    const ech_tstr *const s = self_of(c);
-    ech_tstr *sep;
-    ECH_TRY(ech_targ_str(vm, c->a[0], &sep));
-    if (sep->len == 0) return ech_tvm_raise(vm, "empty separator");
-    ECH_TRY(ech_tvm_charge(vm, s->len / 16));
-    const char *const first = last ? NULL : memmem(s->ptr, s->len, sep->ptr, sep->len);
-    const size_t hit = last            ? find_last(s, 0, s->len, sep)
-                       : first == NULL ? SIZE_MAX
-                                       : (size_t)(first - s->ptr);
-    if (hit != SIZE_MAX) return partition_at(vm, s, hit, sep->len, ret);
-    return partition_at(vm, s, last ? 0 : s->len, 0, ret);
-}
-
-static ech_status m_partition(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
-{
-    return partition(vm, c, false, ret);
-}
-static ech_status m_rpartition(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
-{
-    return partition(vm, c, true, ret);
-}
-
-/* ---- searching and replacing ---- */
 
 /* The empty pattern stands before every character and at the end. */
 static ech_status replace_everywhere(ech_tvm *const vm, const ech_tstr *const s,
@@ -638,7 +354,7 @@ static ech_status find(ech_tvm *const vm, ech_tcall *const c, const bool last, c
         const char *const first =
             last ? NULL : memmem(s->ptr + from, to - from, what->ptr, what->len);
         if (last)
-            hit = find_last(s, from, to, what);
+            hit = ech_tstr_find_last(s, from, to, what);
         else if (what->len == 0)
             hit = from;
         else if (first != NULL)
@@ -965,23 +681,23 @@ static const ech_tbuiltin methods[] = {
     { "isspace", m_isspace, "!" },
     { "istitle", m_istitle, "!" },
     { "isupper", m_isupper, "!" },
-    { "join", m_join, "!iterable" },
+    { "join", ech_tstr_m_join, "!iterable" },
     { "ljust", m_ljust, "!width ?fillchar" },
     { "lower", m_lower, "!" },
     { "lstrip", m_lstrip, "!?chars" },
     { "maketrans", m_refused, NULL },
-    { "partition", m_partition, "!sep" },
+    { "partition", ech_tstr_m_partition, "!sep" },
     { "removeprefix", m_removeprefix, "!prefix" },
     { "removesuffix", m_removesuffix, "!suffix" },
     { "replace", m_replace, "!old new ?count" },
     { "rfind", m_rfind, "!sub ?start ?end" },
     { "rindex", m_rindex, "!sub ?start ?end" },
     { "rjust", m_rjust, "!width ?fillchar" },
-    { "rpartition", m_rpartition, "!sep" },
-    { "rsplit", m_rsplit, "?sep ?maxsplit" },
+    { "rpartition", ech_tstr_m_rpartition, "!sep" },
+    { "rsplit", ech_tstr_m_rsplit, "?sep ?maxsplit" },
     { "rstrip", m_rstrip, "!?chars" },
-    { "split", m_split, "?sep ?maxsplit" },
-    { "splitlines", m_splitlines, "?keepends" },
+    { "split", ech_tstr_m_split, "?sep ?maxsplit" },
+    { "splitlines", ech_tstr_m_splitlines, "?keepends" },
     { "startswith", m_startswith, "!prefix ?start ?end" },
     { "strip", m_strip, "!?chars" },
     { "swapcase", m_swapcase, "!" },

@@ -12,10 +12,9 @@ static ech_status is(ech_tval *const ret, const bool b)
     return ECH_OK;
 }
 
-/* value % n == rest */
 /*
- * By the operator of the template's own numbers: a float may be even, and a text makes the error
- * that Python makes, since % formats there.
+ * value % n == rest, by the operator of the template's own numbers: a float may be even, and a text
+ * makes the error that Python makes, since % formats there.
  */
 static ech_status rest_is(ech_tvm *const vm, const ech_tval v, const ech_tval n, const int64_t rest,
                           ech_tval *const ret)
@@ -72,6 +71,7 @@ KIND_TEST(sameas, ech_tv_same(v, c->a[1]))
 
 #undef KIND_TEST
 
+/* jinja2 asks str(value): a number is neither, and no error. */
 static ech_status str_method(ech_tvm *const vm, ech_tcall *const c, const char *const name,
                              ech_tval *const ret)
 {
@@ -91,6 +91,7 @@ static ech_status t_upper(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return str_method(vm, c, "isupper", ret);
 }
 
+/* The name of a filter or test that exists; other values only fail where Python can't hash them. */
 static ech_status known(ech_tvm *const vm, const ech_tval v,
                         const ech_tbuiltin *(*const find)(const char *), ech_tval *const ret)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Character properties on top of utf8proc, with Python's exceptions. Left out: properties that
- * differ between Unicode versions; utf8proc's is used where Python has its own.
+ * Character properties on top of utf8proc, with Python's exceptions (template_ranges.c). Where
+ * Unicode versions differ, utf8proc's is used, not that of any one Python.
  */
 #include "src/text/template_text.h"
 
@@ -9,6 +9,10 @@
 
 #include "src/base/utf8.h"
 
+/*
+ * Python's isspace() has the four separators of ASCII, 0x1c to 0x1f, which Unicode's White_Space
+ * has not; U+200B and U+FEFF are none in either.
+ */
 bool ech_ttext_is_space(const uint32_t cp)
 {
     if (cp < 0x80) return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20);
@@ -38,11 +42,28 @@ size_t ech_ttext_rstrip(const char *const s, size_t len)
     return len;
 }
 
+static bool is_in(const ech_ttext_range *const ranges, const size_t n, const uint32_t cp)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        const size_t mid = (lo + hi) / 2;
+        if (ranges[mid].last < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < n && ranges[lo].first <= cp;
+}
+
 static utf8proc_category_t category(const uint32_t cp)
 {
     return utf8proc_category((utf8proc_int32_t)cp);
 }
 
+/*
+ * Python's \w, by which `title` and `wordcount` part words: letters, marks, numbers and
+ * connectors. U+00B7 is no letter but continues an identifier.
+ */
 bool ech_ttext_is_word(const uint32_t cp)
 {
     if (cp < 0x80) {
@@ -86,6 +107,10 @@ bool ech_ttext_is_word_start(const uint32_t cp)
     return cp == '_' || ech_ttext_is_alpha(cp) || category(cp) == UTF8PROC_CATEGORY_NL;
 }
 
+/*
+ * repr() escapes what this refuses: controls, format characters, what isn't assigned, and every
+ * space but the plain one, so that a text's repr shows them.
+ */
 bool ech_ttext_is_printable(const uint32_t cp)
 {
     if (cp < 0x7f) return cp >= 0x20;
@@ -111,26 +136,28 @@ bool ech_ttext_is_decimal(const uint32_t cp)
 
 bool ech_ttext_is_digit(const uint32_t cp)
 {
-    return ech_ttext_is_decimal(cp) || cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || cp == 0x2070 ||
-           (cp >= 0x2074 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089) ||
-           (cp >= 0x2460 && cp <= 0x2468);
+    return ech_ttext_is_decimal(cp) || is_in(ech_ttext_digits, ech_ttext_n_digits, cp);
 }
 
 bool ech_ttext_is_numeric(const uint32_t cp)
 {
     const utf8proc_category_t c = category(cp);
-    return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+    return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO ||
+           is_in(ech_ttext_numerals, ech_ttext_n_numerals, cp);
 }
 
 bool ech_ttext_is_upper(const uint32_t cp)
 {
-    return cp < 0x80 ? cp >= 'A' && cp <= 'Z' : category(cp) == UTF8PROC_CATEGORY_LU;
+    if (cp < 0x80) return cp >= 'A' && cp <= 'Z';
+    return category(cp) == UTF8PROC_CATEGORY_LU ||
+           is_in(ech_ttext_other_upper, ech_ttext_n_other_upper, cp);
 }
 
 bool ech_ttext_is_lower(const uint32_t cp)
 {
     if (cp < 0x80) return cp >= 'a' && cp <= 'z';
-    return category(cp) == UTF8PROC_CATEGORY_LL || cp == 0xaa || cp == 0xba;
+    return category(cp) == UTF8PROC_CATEGORY_LL ||
+           is_in(ech_ttext_other_lower, ech_ttext_n_other_lower, cp);
 }
 
 bool ech_ttext_is_title(const uint32_t cp)
@@ -138,6 +165,10 @@ bool ech_ttext_is_title(const uint32_t cp)
     return category(cp) == UTF8PROC_CATEGORY_LT;
 }
 
+/*
+ * Case_Ignorable as the rule of the final sigma needs it. The characters after `default` are of
+ * the categories Po and Pf, of which few belong.
+ */
 bool ech_ttext_is_case_ignorable(const uint32_t cp)
 {
     switch (category(cp)) {
@@ -152,6 +183,7 @@ bool ech_ttext_is_case_ignorable(const uint32_t cp)
     }
 }
 
+/* A hundred rows, looked up for every character beyond ASCII that changes its case. */
 static const ech_ttext_special *find_special(const uint32_t cp)
 {
     size_t lo = 0, hi = ech_ttext_n_specials;
@@ -192,6 +224,10 @@ int ech_ttext_title(const uint32_t cp, uint32_t out[3])
     return 1;
 }
 
+/*
+ * One character alone grows when it is made small: the Turkish capital I with a dot. The final
+ * sigma is the caller's, who sees the word.
+ */
 int ech_ttext_lower(const uint32_t cp, uint32_t out[3])
 {
     if (cp == 0x130) {
@@ -203,6 +239,10 @@ int ech_ttext_lower(const uint32_t cp, uint32_t out[3])
     return 1;
 }
 
+/*
+ * utf8proc has the full folding. What it can't fold, or would make longer than any folding is,
+ * stays itself.
+ */
 int ech_ttext_fold(const uint32_t cp, uint32_t out[4])
 {
     utf8proc_int32_t buf[4];

@@ -10,6 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Code points from first to last; tables of them are in template_ranges.c. */
+typedef struct ech_ttext_range {
+    uint32_t first, last;
+} ech_ttext_range;
+
+extern const ech_ttext_range ech_ttext_other_upper[], ech_ttext_other_lower[], ech_ttext_digits[],
+    ech_ttext_numerals[];
+extern const size_t ech_ttext_n_other_upper, ech_ttext_n_other_lower, ech_ttext_n_digits,
+    ech_ttext_n_numerals;
+
 typedef struct ech_ttext_special {
     uint32_t cp, upper[3], title[3];
 } ech_ttext_special;

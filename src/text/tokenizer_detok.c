@@ -62,6 +62,10 @@ ech_status ech_tokenizer_decode(const ech_tokenizer *const tok, const int32_t *c
     return ECH_OK;
 }
 
+/*
+ * Decoders that strip the first space do so at the start of a text; an answer that goes on from a
+ * prompt is not at the start, so the stream is told what came before.
+ */
 ech_status ech_detok_open(ech_detok **const ret_detok, const ech_tokenizer *const tok,
                           const unsigned flags, const int32_t *const prompt_ids,
                           const size_t n_prompt, ech_error *const err)
@@ -107,6 +111,10 @@ static ech_status give_out(ech_detok *const d, const size_t keep)
     return ECH_OK;
 }
 
+/*
+ * One token at a time: of what a decoder does across several, a stream has the part that doesn't
+ * need the future. What was given out is never taken back.
+ */
 ech_status ech_detok_push(ech_detok *const d, const int32_t id, const char **const ret_text,
                           size_t *const ret_len, ech_error *const err)
 {
@@ -133,6 +141,7 @@ size_t ech_detok_pending(const ech_detok *const d)
     return d->bytes.len;
 }
 
+/* A character that never ended comes out as U+FFFD: withheld bytes would be bytes lost. */
 ech_status ech_detok_finish(ech_detok *const d, const char **const ret_text, size_t *const ret_len,
                             ech_error *const err)
 {

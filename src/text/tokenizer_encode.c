@@ -2,6 +2,9 @@
 /*
  * Text to ids: added tokens are taken out, what lies between is normalised, searched again for
  * tokens that match normalised text, cut into pieces, and encoded piece by piece into the list.
+ *
+ * No piece is kept: each goes to the model as the pre-tokenizer finds it, so memory beside the ids
+ * is that of the scratch, whatever the length of the text.
  */
 #include "src/base/error.h"
 #include "src/base/utf8.h"
@@ -69,6 +72,10 @@ static ech_status put_plain(const encoder *const e, const char *const text, cons
     return put_normalised(e, &n, from == 0);
 }
 
+/*
+ * done is where the last match ended, with the space it stripped; pos, which ech_added_next()
+ * moves, is where the search goes on.
+ */
 static ech_status put_all(const encoder *const e, const char *const text, const size_t len)
 {
     size_t done = 0, pos = 0;
@@ -128,6 +135,7 @@ static ech_status explain(const ech_status rc, const ech_error *const detail, ec
                                      : ech_status_str(rc));
 }
 
+/* All or nothing: after an error the list is as long as it was. */
 static ech_status encode(const ech_tokenizer *const t, const char *const text, const size_t len,
                          const ech_match_rule rule, const unsigned flags, ech_ids *const ids,
                          ech_error *const err)
@@ -152,7 +160,10 @@ ech_status ech_tokenizer_encode(const ech_tokenizer *const tok, const char *cons
     return encode(tok, text, len, rule, flags, ids, err);
 }
 
-/* One tag a byte: 1 where it is data. */
+/*
+ * One tag a byte: 1 where it is data. Bytes and not spans, because normalizers move text about and
+ * carry the tags along.
+ */
 static ech_status tag_bytes(const ech_spans *const spans, ech_buf *const tags, ech_error *const err)
 {
     size_t at = 0;

@@ -34,6 +34,10 @@ struct ech_regex_scratch {
     pcre2_jit_stack *stack; /* NULL: no JIT on this system */
 };
 
+/*
+ * Ruby's and Oniguruma's view of a text: only \n ends a line, ^ and $ always see lines, \d and \w
+ * know Unicode. \C would match half a character and is switched off.
+ */
 /* Compiles the translated pattern. */
 static ech_status compile(ech_regex *const re, const ech_buf *const pattern, ech_error *const err)
 {
@@ -61,6 +65,10 @@ static ech_status compile(ech_regex *const re, const ech_buf *const pattern, ech
     return ECH_OK;
 }
 
+/*
+ * Patterns come with models, which are input: their length, their compiled size, the work of a
+ * match and its memory are bounded, each with an error of its own.
+ */
 ech_status ech_regex_create(ech_regex **const ret_re, const ech_str pattern, ech_error *const err)
 {
     if (pattern.len > MAX_PATTERN_BYTES) {
@@ -89,6 +97,7 @@ void ech_regex_destroy(ech_regex **const re)
     *re = NULL;
 }
 
+/* What a match writes to, one for each thread: the compiled code itself is only read. */
 ech_status ech_regex_scratch_create(ech_regex_scratch **const ret_scratch)
 {
     ech_regex_scratch *s = calloc(1, sizeof *s);
@@ -117,6 +126,11 @@ void ech_regex_scratch_destroy(ech_regex_scratch **const scratch)
     *scratch = NULL;
 }
 
+/*
+ * The text has been checked once, for the whole encoding, so no match checks it again. The limit
+ * grows with the text: a long run may cost a bounded number of looks at each byte, never their
+ * square.
+ */
 int ech_regex_find(const ech_regex *const re, ech_regex_scratch *const s, const char *const text,
                    const size_t len, const size_t from, size_t *const ret_start,
                    size_t *const ret_end)

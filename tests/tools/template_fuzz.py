@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Random templates and conversations, rendered by jinja2 (set up as transformers does it) and by Echelon, and compared.
+"""Random templates and conversations, rendered by jinja2 (set up as transformers does it) and by Echelon, and compared;
+before them each method of str on every character.
 
 usage: template_fuzz.py [--count N] [--seed S] [--only K] TEMPLATE_LINES
 
@@ -13,6 +14,7 @@ import random
 import re
 import subprocess
 import sys
+import unicodedata
 import warnings
 
 try:
@@ -516,6 +518,28 @@ def same(want, error, line, got):
     return got["text"] == want or UNPRINTABLE.search(want) is not None
 
 
+METHODS = ("isupper islower isalpha isalnum isdigit isnumeric isdecimal isspace isprintable istitle upper lower title casefold "
+           "swapcase capitalize").split()
+
+
+def characters(proc):
+    """Every character that Unicode 3.2 had, in each method that depends on what it is: newer ones differ between Pythons."""
+    known = [chr(c) for c in range(32, 0x20000) if unicodedata.ucd_3_2_0.category(chr(c)) not in ("Cn", "Cs")]
+    bad = 0
+    for method in METHODS:
+        for at in range(0, len(known), 8000):
+            part = known[at:at + 8000]
+            ask = {"template": "{% for c in cs %}{{ c." + method + "() }}\x01{% endfor %}", "args": json.dumps({"cs": part})}
+            proc.stdin.write(json.dumps(ask) + "\n")
+            proc.stdin.flush()
+            got = json.loads(proc.stdout.readline())["text"].split("\x01")
+            differ = [c for c, g in zip(part, got) if str(getattr(c, method)()) != g]
+            bad += len(differ)
+            if differ:
+                print("%s: %d characters differ: %s" % (method, len(differ), " ".join("%x" % ord(c) for c in differ[:40])))
+    return bad
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("program")
@@ -526,7 +550,7 @@ def main():
     a = p.parse_args()
     print("seed=%d count=%d jinja2=%s" % (a.seed, a.count, jinja2.__version__))
     proc = subprocess.Popen([a.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    bad = errors = 0
+    bad, errors = characters(proc) if a.only is None else 0, 0
     for k in range(a.count) if a.only is None else [a.only]:
         template, args = make(a.seed, k)
         want, error, line_no = reference(template, args)

@@ -441,6 +441,11 @@ static void refuses_what_it_cannot_enforce(void **state)
     } CASES[] = {
         { "{\"not\":{}}", ECH_EUNSUPPORTED, "/not" },
         { "{\"properties\":{\"a/b\":{\"if\":{}}}}", ECH_EUNSUPPORTED, "/properties/a~1b/if" },
+        /* Behind a $ref the pointer is that of the keyword in the document. */
+        { "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"items\":{\"not\":{}}}}}", ECH_EUNSUPPORTED,
+          "at /$defs/x/items/not," },
+        { "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/x\"},\"b\":{\"if\":{}}},\"$defs\":{\"x\":true}}",
+          ECH_EUNSUPPORTED, "at /properties/b/if," },
         { "{\"items\":{\"uniqueItems\":true}}", ECH_EUNSUPPORTED, "/items/uniqueItems" },
         { "{\"anyOf\":[{},{\"contains\":{}}]}", ECH_EUNSUPPORTED, "/anyOf/1/contains" },
         { "{\"type\":\"string\",\"format\":\"iri\"}", ECH_EUNSUPPORTED, "/format" },

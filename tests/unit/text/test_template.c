@@ -199,6 +199,10 @@ ROWS(
     { "{{ '12'.isdigit() }}{{ 'a1'.isalpha() }}{{ ' '.isspace() }}{{ 'Ab'.istitle() }}{{ "
       "''.isupper() }}",
       "TrueFalseTrueTrueFalse" },
+    /* Beyond general categories: Roman numerals, modifier letters, digits in circles. */
+    { "{{ 'Ⅳ'.isupper() }}{{ 'ʰ'.islower() }}{{ 'ⅳⒶ'.swapcase() }}{{ 'Ⓐⓑ'.istitle() }}{{ "
+      "'⑴⓪'.isdigit() }}{{ '①'.isdecimal() }}{{ '四十'.isnumeric() }}{{ '目'.isnumeric() }}",
+      "TrueTrueⅣⓐTrueTrueFalseTrueFalse" },
     { "{{ '%s is %d, %.2f, %r, %5s|%-5s|%x %%' % ('a', 5, 1.5, 'b', 'c', 'd', 255) }}",
       "a is 5, 1.50, 'b',     c|d    |ff %" },
     { "{{ '{} {1} {a!r:>5}'.format(1, 2, a='x') if false else '{0} {1} {a!r:>5}'.format(1, 2, "
