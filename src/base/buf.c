@@ -82,8 +82,8 @@ ech_status ech_buf_printf(ech_buf *const b, const char *const fmt, ...)
     return rc;
 }
 
-/* Reads to the end of fd; a short read is not the end. */
-static ech_status read_all(ech_buf *const b, const int fd, const char *const path,
+/* A short read is not the end. */
+ech_status ech_buf_read_fd(ech_buf *const b, const int fd, const char *const path,
                            const size_t max_bytes, ech_error *const err)
 {
     const size_t start = b->len;
@@ -111,7 +111,7 @@ ech_status ech_buf_read_file(ech_buf *const b, const char *const path, const siz
         return ech_fail_errno(err, errno == ENOENT ? ECH_ENOTFOUND : ECH_EIO, "opening %s", path);
     }
     const size_t start = b->len;
-    const ech_status rc = read_all(b, fd, path, max_bytes, err);
+    const ech_status rc = ech_buf_read_fd(b, fd, path, max_bytes, err);
     (void)close(fd);
     if (rc != ECH_OK && b->data != NULL) {
         b->len = start;

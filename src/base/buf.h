@@ -56,5 +56,7 @@ static inline ech_str ech_buf_view(const ech_buf *const b) { return (ech_str){ b
 
 /* Reads a whole file and appends it. Fails with ELIMIT when it is larger than max_bytes. */
 ech_status ech_buf_read_file(ech_buf *b, const char *path, size_t max_bytes, ech_error *err);
+/* The same to the end of a descriptor that is open; name: what errors call it. */
+ech_status ech_buf_read_fd(ech_buf *b, int fd, const char *name, size_t max_bytes, ech_error *err);
 
 #endif

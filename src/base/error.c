@@ -45,6 +45,13 @@ int ech_status_http(const ech_status code) { return row_of(code)->http; }
 int ech_status_exit(const ech_status code) { return row_of(code)->exit_code; }
 bool ech_status_retryable(const ech_status code) { return row_of(code)->retryable; }
 
+void ech_one_line(char *const text)
+{
+    for (char *p = text; *p != '\0'; p++) {
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+    }
+}
+
 /* A text that was cut ends in "..." instead of in half a word that reads like the whole. */
 static void set_text(ech_error *err, const char *fmt, va_list ap)
 {
@@ -54,6 +61,7 @@ static void set_text(ech_error *err, const char *fmt, va_list ap)
     } else if ((size_t)n >= sizeof err->text) {
         memcpy(err->text + sizeof err->text - 4, "...", 4);
     }
+    ech_one_line(err->text);
 }
 
 /* Appends what fits: the first cause stands at the end, so a cut loses detail, not context. */

@@ -26,6 +26,9 @@ ech_status ech_fail_at(ech_error *err, ech_status code, int64_t line, int64_t co
 /* Puts "text: " before what err says: the way an error gains context on its way up. */
 ech_status ech_error_prefix(ech_error *err, ech_status code, const char *fmt, ...) ECH_PRINTF_(3, 4);
 
+/* Control bytes, which a name of a file or an option may hold, become '?': one line, no escapes. */
+void ech_one_line(char *text);
+
 #define ECH_TRY(expr)                                                                              \
     do {                                                                                           \
         const ech_status ech_try_rc_ = (expr);                                                     \

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
+
 static ech_log_level level_now = ECH_LOG_WARN;
 
 void ech_log_set_level(const ech_log_level level) { level_now = level; }
@@ -25,6 +27,7 @@ void ech_log(const ech_log_level level, const char *const fmt, ...)
     if (m < 0) return;
     n += m;
     if ((size_t)n > sizeof line - 2) n = sizeof line - 2;
+    ech_one_line(line);
     line[n++] = '\n';
     /* A log line that can't be written has nowhere to be reported. */
     const ssize_t written = write(STDERR_FILENO, line, (size_t)n);

@@ -309,6 +309,7 @@ static ech_status read_stdin(ech_error *err)
         if (rc == ECH_OK && b.len > MAX_PROMPT_BYTES) rc = ECH_ELIMIT;
     }
     if (interrupted) rc = ECH_ECANCELLED;
+    if (rc == ECH_OK && ferror(stdin) != 0) rc = ECH_EIO;
     given_prompt *const p = rc == ECH_OK ? add_prompt() : NULL;
     if (p == NULL) {
         ech_buf_fini(&b);
@@ -485,12 +486,8 @@ static int run(int argc, char **argv)
     catch_interrupts();
     const ech_status rc = generate(&s, &err);
     show_progress(NULL, 0, 0);
-    int code = rc == ECH_OK ? ech_status_exit(s.worst) : ech_report(&err);
+    const int code = rc == ECH_OK ? ech_status_exit(s.worst) : ech_report(&err);
     end_session(&s);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        (void)fprintf(stderr, "echelon: writing the answer: %s\n", strerror(errno));
-        code = ECH_EXIT_FAILED;
-    }
     return code;
 }
 

@@ -141,7 +141,7 @@ static int take_types(ech_server_options *const so)
 static int write_api(void)
 {
     char *const text = ech_server_api_text();
-    const bool ok = text != NULL && fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+    const bool ok = text != NULL && fputs(text, stdout) >= 0;
     free(text);
     return ok ? ECH_EXIT_OK : ECH_EXIT_FAILED;
 }

@@ -55,7 +55,7 @@ static int do_stdin(const ech_tokenizer *const tok)
 {
     ech_buf text = { 0 };
     ech_error err = { 0 };
-    if (ech_buf_read_file(&text, "/dev/stdin", ECH_ENCODE_MAX_BYTES, &err) != ECH_OK) {
+    if (ech_buf_read_fd(&text, 0, "standard input", ECH_ENCODE_MAX_BYTES, &err) != ECH_OK) {
         ech_buf_fini(&text);
         return failed(&err);
     }

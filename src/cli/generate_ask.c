@@ -68,8 +68,9 @@ static ech_status put_checked(ech_ask *const a, const char *const flag, const ch
 static ech_status read_file(const char *const flag, const char *const path, ech_buf *const b,
                             ech_error *const err)
 {
-    const char *const from = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
-    const ech_status rc = ech_buf_read_file(b, from, MAX_FILE_BYTES, err);
+    const ech_status rc = strcmp(path, "-") == 0
+                              ? ech_buf_read_fd(b, 0, "standard input", MAX_FILE_BYTES, err)
+                              : ech_buf_read_file(b, path, MAX_FILE_BYTES, err);
     if (rc != ECH_OK) return ech_error_prefix(err, rc, "--%s", flag);
     return ech_buf_reserve(b, 0) == ECH_OK ? ECH_OK : no_memory(err); /* empty is a text too */
 }

@@ -3,9 +3,11 @@
  * The program: finds the command and runs it. Only code in this folder may exit. Exit codes: 0,
  * 1 failed, 2 wrong usage.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/os/process.h"
 #include "src/cli/commands.h"
 
 static const ech_command *const COMMANDS[] = {
@@ -40,6 +42,7 @@ static int run_help(const int argc, char **const argv)
         print_overview(stdout);
         return ECH_EXIT_OK;
     }
+    if (argc > 1) return ech_usage_error("help takes one COMMAND, not also '%s'", argv[1]);
     const ech_command *const cmd = ech_command_find(argv[0]);
     if (cmd == NULL)
         return ech_usage_error("there is no command '%s'; 'echelon help' lists them", argv[0]);
@@ -65,7 +68,7 @@ const ech_command ech_cmd_help = {
     run_help,
 };
 
-int main(const int argc, char **const argv)
+static int run_command(const int argc, char **const argv)
 {
     if (argc < 2) {
         print_overview(stderr);
@@ -78,4 +81,20 @@ int main(const int argc, char **const argv)
     if (cmd == NULL)
         return ech_usage_error("there is no command '%s'; 'echelon help' lists them", name);
     return ech_command_main(cmd, argc - 1, argv + 1);
+}
+
+/* An answer that did not reach standard output is a failure, whatever the command was. */
+static int end_output(const int code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
+    (void)fprintf(stderr, "echelon: writing to standard output failed%s%s\n",
+                  errno != 0 ? ": " : "", errno != 0 ? strerror(errno) : "");
+    return code == ECH_EXIT_OK ? ECH_EXIT_FAILED : code;
+}
+
+int main(const int argc, char **const argv)
+{
+    ech_os_fill_stdio();
+    return end_output(run_command(argc, argv));
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/cli/config.h"
 
 #define MAX_OPTIONS 96
@@ -27,12 +28,13 @@ int ech_report(const ech_error *const err)
 
 int ech_usage_error(const char *fmt, ...)
 {
+    char text[ECH_ERROR_TEXT];
     va_list ap;
     va_start(ap, fmt);
-    (void)fputs("echelon: ", stderr);
-    (void)vfprintf(stderr, fmt, ap);
-    (void)fputc('\n', stderr);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    ech_one_line(text);
+    (void)fprintf(stderr, "echelon: %s\n", text);
     return ECH_EXIT_USAGE;
 }
 
@@ -59,7 +61,7 @@ static const char *set_int(const ech_option *const o, const char *const value)
     char *end;
     errno = 0;
     const long long v = strtoll(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0) return "must be a whole number";
+    if (isspace((unsigned char)value[0]) || end == value || *end != '\0' || errno != 0) return "must be a whole number";
     if (o->max > o->min && ((double)v < o->min || (double)v > o->max)) return "is out of range";
     *(int64_t *)o->target = v;
     return NULL;
@@ -69,7 +71,8 @@ static const char *set_double(const ech_option *const o, const char *const value
 {
     char *end;
     const double v = strtod(value, &end);
-    if (end == value || *end != '\0' || !isfinite(v)) return "must be a finite number";
+    /* No blanks before it, no hexadecimal, no names. */
+    if (value[strspn(value, "0123456789+-.eE")] != '\0' || end == value || *end != '\0' || !isfinite(v)) return "must be a finite number";
     if (o->max > o->min && (v < o->min || v > o->max)) return "is out of range";
     *(double *)o->target = v;
     return NULL;
@@ -93,6 +96,12 @@ static const char *set_size(const ech_option *const o, const char *const value)
     return NULL;
 }
 
+/* An empty one is a shell's variable that isn't set: the default would be a silent surprise. */
+static bool names_a_path(const ech_option *const o)
+{
+    return strcmp(o->arg, "DIR") == 0 || strcmp(o->arg, "FILE") == 0;
+}
+
 const char *ech_option_set(const ech_option *const o, const char *const value)
 {
     switch (o->kind) {
@@ -103,6 +112,7 @@ const char *ech_option_set(const ech_option *const o, const char *const value)
         *(bool *)o->target = false;
         return NULL;
     case ECH_OPT_STRING:
+        if (value[0] == '\0' && names_a_path(o)) return "must not be empty";
         *(const char **)o->target = value;
         return NULL;
     case ECH_OPT_STRINGS:
@@ -119,14 +129,14 @@ const char *ech_option_set(const ech_option *const o, const char *const value)
     return "is of no kind";
 }
 
-static int complain(const ech_option *const o, const char *const source, const char *const value,
+/* name: as the user gave it, with dashes or as a variable. A long value doesn't hide the reason. */
+static int complain(const ech_option *const o, const char *const name, const char *const value,
                     const char *const why)
 {
     if (o->max > o->min && strstr(why, "range") != NULL) {
-        return ech_usage_error("%s%s %s %s (%g to %g)", source, o->name, value, why, o->min,
-                               o->max);
+        return ech_usage_error("%s %.80s %s (%g to %g)", name, value, why, o->min, o->max);
     }
-    return ech_usage_error("%s%s %s %s", source, o->name, value, why);
+    return ech_usage_error("%s %.80s %s", name, value, why);
 }
 
 /* "max-seq-len" → "ECHELON_MAX_SEQ_LEN" */
@@ -149,9 +159,9 @@ static int read_environment(const ech_command *const cmd)
         char name[64];
         env_name(o, name, sizeof name);
         const char *const value = getenv(name);
-        if (value == NULL) continue;
+        if (value == NULL || value[0] == '\0') continue; /* empty is how a variable is unset */
         const char *const why = ech_option_set(o, value);
-        if (why != NULL) return ech_usage_error("%s %s %s", name, value, why);
+        if (why != NULL) return complain(o, name, value, why);
     }
     return ECH_EXIT_OK;
 }
@@ -189,6 +199,16 @@ static const ech_option *option_of(const ech_command *const cmd, const int val)
     return NULL;
 }
 
+/* What getopt refused: c is '?' or ':', arg the argument that it read last. */
+static int complain_usage(const ech_command *const cmd, const int c, const char *arg)
+{
+    const char letter[] = { '-', (char)optopt, '\0' };
+    const char *why = c == ':' ? "needs a value" : "is no option here";
+    if (c == '?' && optopt >= 256) why = "takes no value";
+    if (optopt > 0 && optopt < 256) arg = letter; /* it may stand in a group, as -qZ */
+    return ech_usage_error("%.80s %s; 'echelon help %s' lists the options", arg, why, cmd->name);
+}
+
 int ech_command_main(const ech_command *const cmd, const int argc, char **const argv)
 {
     if (cmd->is_group) return cmd->run(argc - 1, argv + 1);
@@ -208,13 +228,12 @@ int ech_command_main(const ech_command *const cmd, const int argc, char **const 
             ech_command_help(cmd);
             return ECH_EXIT_OK;
         }
-        if (c == '?' || c == ':') {
-            return ech_usage_error("%s %s; 'echelon help %s' lists the options", argv[optind - 1],
-                                   c == ':' ? "needs a value" : "is no option here", cmd->name);
-        }
+        if (c == '?' || c == ':') return complain_usage(cmd, c, argv[optind - 1]);
         const ech_option *const o = option_of(cmd, c);
         const char *const why = ech_option_set(o, optarg);
-        if (why != NULL) return complain(o, "--", optarg, why);
+        char name[64];
+        (void)snprintf(name, sizeof name, "--%s", o->name);
+        if (why != NULL) return complain(o, name, optarg, why);
     }
     return cmd->run(argc - optind, argv + optind);
 }

@@ -190,12 +190,26 @@ void ech_zygote_reap(ech_worker *const w, const uint32_t child)
     send_request(w, &(request){ .op = REAP, .child = child });
 }
 
+static bool make_sockets(int sockets[2])
+{
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return false;
+    sockets[0] = ech_os_above_stdio(sockets[0]);
+    sockets[1] = ech_os_above_stdio(sockets[1]);
+    if (sockets[0] >= 0 && sockets[1] >= 0) return true;
+    const int saved = errno;
+    for (int i = 0; i < 2; i++) {
+        if (sockets[i] >= 0) close(sockets[i]);
+    }
+    errno = saved;
+    return false;
+}
+
 ech_status ech_zygote_start(ech_worker *const w, ech_error *const err)
 {
     int sockets[2];
     const int self = ech_os_pidfd_open(getpid());
     if (self < 0) return ech_fail_errno(err, ECH_EOS, "starting %s: opening its pidfd", w->name);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    if (!make_sockets(sockets)) {
         (void)ech_fail_errno(err, ECH_EOS, "starting %s: making a socket", w->name);
         close(self);
         return ECH_EOS;

@@ -5,6 +5,7 @@
  * give one clear error or none, leave a usable or closed worker, and nothing behind.
  *
  *     1 points   2 allocation   3 mapping   4 fork   5 thread   6 the parent's death
+ *     7 standard streams that are closed
  */
 #include "tests/conformance/harness.h"
 
@@ -293,8 +294,35 @@ static void case_6(void)
     (void)munmap(words, 4096);
 }
 
+/* ---- a host without standard streams: the worker's own descriptors would get their numbers --- */
+
+_Noreturn static void live_without(const int closed)
+{
+    scene s = { 0 };
+    ech_error err = { 0 };
+    for (int fd = 0; fd < 3; fd++) {
+        if ((closed >> fd & 1) != 0) close(fd);
+    }
+    ech_status rc = one_life(&s, &err);
+    const ech_status end = s.c.w != NULL ? ech_worker_close(&s.c.w, NULL) : ECH_OK;
+    _exit(rc != ECH_OK ? 1 : end != ECH_OK ? 2 : 0);
+}
+
+static void case_7(void)
+{
+    for (int closed = 0; closed < 8; closed++) {
+        int status = -1;
+        const pid_t pid = fork();
+        if (pid == 0) live_without(closed);
+        CHECK(waitpid(pid, &status, 0) == pid);
+        if (status != 0)
+            conf_fail(__FILE__, __LINE__, "streams %d closed: status %#x", closed, status);
+    }
+}
+
 static const conf_case CASES[] = {
     { 1, case_1 }, { 2, case_2 }, { 3, case_3 }, { 4, case_4 }, { 5, case_5 }, { 6, case_6 },
+    { 7, case_7 },
 };
 
 int main(const int argc, char **const argv)

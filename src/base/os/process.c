@@ -36,7 +36,7 @@ pid_t ech_os_fork(void)
 
 int ech_os_pidfd_open(const pid_t pid)
 {
-    return (int)syscall(SYS_pidfd_open, pid, 0);
+    return ech_os_above_stdio((int)syscall(SYS_pidfd_open, pid, 0));
 }
 
 bool ech_os_pidfd_gone(const int pidfd, const int timeout_ms)
@@ -113,7 +113,26 @@ void ech_os_detach_stdio(void)
     if (null < 0) return;
     (void)dup2(null, 0);
     (void)dup2(null, 1);
+    if (fcntl(2, F_GETFD) < 0) (void)dup2(null, 2);
     if (null > 2) close(null);
+}
+
+int ech_os_above_stdio(const int fd)
+{
+    if (fd < 0 || fd > 2) return fd;
+    const int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    const int saved = errno;
+    close(fd);
+    errno = saved;
+    return moved;
+}
+
+void ech_os_fill_stdio(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        /* The lowest free number is fd: those below it are open by now. */
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+    }
 }
 
 void ech_os_child_signals(void)

@@ -28,8 +28,19 @@ void ech_os_status_text(int status, char *out, size_t cap);
 
 /* Closes every descriptor but 0, 1, 2 and those in keep (n of them, any order, -1 is skipped). */
 void ech_os_close_others(const int *keep, size_t n);
-/* Standard input and output become /dev/null; standard error stays. */
+/*
+ * Standard input and output become /dev/null; standard error stays where it was open. What the
+ * caller still needs must be above 2: see ech_os_above_stdio.
+ */
 void ech_os_detach_stdio(void);
+/*
+ * Moves a descriptor that took the number of a closed standard stream above 2, so that neither a
+ * log line goes there nor a detach overwrites it. -1 stays -1; on failure fd is closed, -1 with
+ * errno.
+ */
+int ech_os_above_stdio(int fd);
+/* Standard streams that are closed become descriptors on which every read or write fails. */
+void ech_os_fill_stdio(void);
 /* Ignores INT, TERM, HUP, QUIT and PIPE and puts every other signal back to its default. */
 void ech_os_child_signals(void);
 /* Asks for SIGKILL when the forking thread's process ends. */

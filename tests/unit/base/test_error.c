@@ -43,12 +43,23 @@ static void errno_and_prefix_are_kept(void **state)
     assert_int_equal(err.code, ECH_EIO);
 }
 
+static void a_text_is_one_line(void **state)
+{
+    (void)state;
+    ech_error err;
+    (void)ech_fail(&err, ECH_EIO, "opening a\nb\r\033[31m\177c");
+    assert_string_equal(err.text, "opening a?b??[31m?c");
+    (void)ech_error_prefix(&err, ECH_EIO, "x\ty");
+    assert_string_equal(err.text, "x?y: opening a?b??[31m?c");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_name_and_a_meaning),
         cmocka_unit_test(a_long_text_is_cut_visibly),
         cmocka_unit_test(errno_and_prefix_are_kept),
+        cmocka_unit_test(a_text_is_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

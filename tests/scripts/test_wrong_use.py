@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every command used wrongly: one line on stderr, the exit code of the documentation, nothing on stdout.
+
+usage: test_wrong_use.py [TEST…]      environment: ECHELON, the program
+"""
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+
+ECHELON = os.environ["ECHELON"]
+TALE = "models/tale"
+COMMANDS = ["generate", "chat", "serve", "inspect", "tokenize", "pack", "cache", "doctor", "embed", "perplexity", "kld",
+            "template render", "template check", "bench model", "bench runtime", "bench serve", "version", "help"]
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+def run(*args, env=None, **kw):
+    kw.setdefault("stdin", subprocess.DEVNULL)
+    kw.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([ECHELON, *args], stderr=subprocess.PIPE, timeout=60, env={**os.environ, **(env or {})}, **kw)
+
+
+def options(command):
+    """(name, name of its value or "") of every option."""
+    text = run(*command.split(), "--help").stdout.decode()
+    return re.findall(r"^ +(?:-\w, )?--([\w-]+)(?: ([A-Z]\S*))? ", text, re.M)
+
+
+def check_line(r, code, said=b""):
+    err = r.stderr
+    assert r.returncode == code, (r.args[:8], r.returncode, err[:300])
+    assert err.startswith(b"echelon: ") and err.endswith(b"\n") and err.count(b"\n") == 1, (r.args[:8], err)
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", err) and len(err) < 700, (r.args[:8], err)
+    assert said in err, (r.args[:8], said, err)
+    assert not r.stdout, (r.args[:8], r.stdout[:200])
+
+
+@test
+def numbers_are_checked():
+    n = 0
+    for command in COMMANDS:
+        for name, arg in options(command):
+            if arg not in ("N", "T", "P", "BYTES", "S", "MS"):
+                continue
+            for value in ("", "abc", "nan", "inf", "0x10", " 5", "5 ", "-9e99", "9" * 30, "1\n2", "\udcff", "x" * 5000):
+                check_line(run(*command.split(), f"--{name}", value), 2, f"--{name}".encode())
+                n += 1
+    assert n > 500, n
+
+
+@test
+def options_are_known_and_complete():
+    for command in COMMANDS:
+        c = command.split()
+        check_line(run(*c, "--no-such-option"), 2, b"--no-such-option is no option")
+        check_line(run(*c, "--no-such-option=" + "x" * 5000), 2, b"is no option")
+        check_line(run(*c, "-Z"), 2, b"-Z is no option")
+        for name, arg in options(command):
+            if arg:
+                check_line(run(*c, f"--{name}"), 2, f"--{name} needs a value".encode())
+            else:
+                check_line(run(*c, f"--{name}=1"), 2, f"--{name}=1 takes no value".encode())
+            if arg in ("FILE", "DIR") and command + name not in ("serveconfig", "template renderargs"):
+                r = run(*c, f"--{name}", "", *(["-p", "x", "-n", "1"] if command == "generate" else []))
+                assert r.returncode == 2, (command, name, r)
+    check_line(run("generate", "-qZp", "x"), 2, b"-Z is no option")
+    check_line(run("help", "generate", "chat"), 2, b"chat")
+    check_line(run("no-such-command"), 2, b"no-such-command")
+
+
+@test
+def a_hostile_name_stays_one_line():
+    for name in ("no\nsuch\r\x1b[31mfile", "\udcff\udcfe", "n" * 5000, "%s%n%s", "/dev/null/x"):
+        for args in (["inspect", name], ["generate", "-p", "x", "-m", name], ["generate", "-f", name],
+                     ["tokenize", "-m", name, "x"], ["embed", name, "x"], ["perplexity", name, name], ["pack", name],
+                     ["kld", "--base", name, TALE, "README.md"], ["template", "check", name], ["cache", "list", "--cache-dir", name],
+                     ["generate", "-p", "x", "--schema", name], ["generate", "--chat", name], ["bench", "model", name],
+                     ["generate", "-p", "x", "--packed", name], ["serve", "--config", name], ["serve", "--api-key-file", name]):
+            r = run(*args)
+            if args[0] == "cache" and r.returncode == 0:
+                continue  # a folder that isn't there is an empty cache
+            check_line(r, r.returncode)
+            assert r.returncode in (1, 2), r
+    check_line(run("no\nsuch\x1bcommand"), 2)
+    check_line(run("inspect", "--a\nb"), 2)
+
+
+OUTPUTS = [["version"], ["help"], ["help", "generate"], ["help", "--man", "chat"], ["inspect", TALE], ["inspect", "--json", TALE],
+           ["tokenize", "x"], ["embed", TALE, "x"], ["generate", "-p", "x", "-n", "2"], ["generate", "-p", "x", "-n", "2", "--json"],
+           ["template", "check", f"{TALE}/chat_template.jinja"], ["serve", "--print-api"]]
+
+
+@test
+def an_answer_that_is_lost_is_a_failure():
+    for args in OUTPUTS:
+        with open("/dev/full", "wb") as full:
+            check_line(run(*args, stdout=full), 1, b"standard output")
+        check_line(run(*args, stdout=None, preexec_fn=lambda: os.close(1)), 1, b"standard output")
+    full = ["tokenize", "--jsonl"]
+    with open("/dev/full", "wb") as out:
+        check_line(run(*full, stdin=None, input=b'"x"\n' * 20000, stdout=out), 1, b"standard output")
+
+
+@contextlib.contextmanager
+def open_folder():
+    fd = os.open("/", os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+@test
+def streams_that_are_closed_hurt_nobody():
+    expected = run("generate", "-p", "x", "-n", "4").stdout
+
+    def without(fds):
+        return run("generate", "-p", "x", "-n", "4", stdout=subprocess.PIPE, stdin=None,
+                   preexec_fn=lambda: [os.close(fd) for fd in fds])
+    for fds in ((0,), (2,), (0, 2)):
+        r = without(fds)
+        assert r.returncode == 0 and r.stdout == expected, (fds, r)
+    for fds in ((1,), (0, 1), (1, 2), (0, 1, 2)):
+        assert without(fds).returncode == 1, fds
+    for args in (["generate"], ["generate", "--chat", "-"], ["tokenize"], ["tokenize", "--jsonl"]):
+        check_line(run(*args, stdin=None, preexec_fn=lambda: os.close(0)), 1, b"input")
+        with open_folder() as folder:
+            check_line(run(*args, stdin=folder), 1, b"input")
+    ours, theirs = socket.socketpair()  # what some programs give their children
+    with ours, theirs:
+        ours.sendall(b"Once upon")
+        ours.shutdown(socket.SHUT_WR)
+        assert run("tokenize", stdin=theirs).stdout == run("tokenize", "Once upon").stdout
+
+
+@test
+def a_file_is_written_whole_with_closed_output():
+    """Nothing that was printed may land in a file that got standard output's number."""
+    with tempfile.TemporaryDirectory() as d:
+        files = [os.path.join(d, n) for n in "ab"]
+        assert run("pack", "-o", files[0], TALE).returncode == 0
+        run("pack", "-o", files[1], TALE, stdout=None, preexec_fn=lambda: os.close(1))
+        args = ["generate", "-p", "x", "-n", "4", "--packed"]
+        assert run(*args, files[0]).stdout == run(*args, files[1]).stdout != b""
+
+
+@test
+def the_environment_is_checked_too():
+    for name, value in (("MAX_NEW_TOKENS", "-4"), ("KV_TYPE", "f64"), ("TEMPERATURE", "hot"), ("TOP_P", "2"), ("THREADS", "many"),
+                        ("MAX_SEQ_LEN", "x" * 5000), ("KV_MEMORY", "1Q")):
+        check_line(run("generate", "-p", "x", env={f"ECHELON_{name}": value}), 2, f"ECHELON_{name}".encode())
+        r = run("generate", "-p", "x", "-n", "1", env={f"ECHELON_{name}": ""})
+        assert r.returncode == 0 and r.stderr == b"", (name, r)
+
+
+@test
+def json_is_json():
+    with tempfile.TemporaryDirectory() as d:
+        for args in (["version"], ["inspect", TALE], ["cache", "list", "--cache-dir", d], ["pack", TALE, "--cache-dir", d],
+                     ["cache", "list", "--cache-dir", d], ["cache", "clear", "--cache-dir", d], ["doctor", "--read-bytes", "16M"],
+                     ["generate", "-p", "x\n\"\\\x01", "-n", "3", "--logprobs", "20"], ["embed", TALE, "x"],
+                     ["perplexity", TALE, "README.md", "--chunks", "1", "-c", "32"],
+                     ["kld", TALE, "README.md", "--chunks", "1", "-c", "32", "--save", f"{d}/l"],
+                     ["kld", TALE, "README.md", "--chunks", "1", "-c", "32", "--base", f"{d}/l"]):
+            r = run(*args, "--json")
+            assert r.returncode == 0, r
+            if r.stdout or "--save" not in args:
+                json.loads(r.stdout, parse_constant=lambda c: sys.exit(f"{args} prints {c}"))
+
+
+def main():
+    for t in TESTS:
+        if not sys.argv[1:] or t.__name__ in sys.argv[1:]:
+            t()
+            print(f"ok {t.__name__}", flush=True)
+
+
+main()
