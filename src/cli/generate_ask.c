@@ -11,6 +11,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/utf8.h"
 
 #define MAX_FILE_BYTES ((size_t)64 << 20)
 #define SPACE          " \t\r\n"
@@ -36,9 +37,19 @@ static ech_status put_json(ech_ask *const a, const char *const name, const char 
     return ok ? ECH_OK : no_memory(err);
 }
 
+/* JSON's strings are UTF-8: another byte would be replaced, and the answer be held to that. */
+static ech_status check_utf8(const char *const name, const char *const text, const size_t len,
+                             ech_error *const err)
+{
+    size_t bad;
+    if (ech_utf8_valid(text, len, &bad)) return ECH_OK;
+    return ech_fail(err, ECH_EINVAL, "%s: byte %zu is not UTF-8", name, bad);
+}
+
 static ech_status put_string(ech_ask *const a, const char *const name, const char *const text,
                              const size_t len, ech_error *const err)
 {
+    ECH_TRY(check_utf8(name, text, len, err));
     ech_buf quoted = { 0 };
     ech_status rc = ech_json_put_string(&quoted, text, len);
     rc = rc == ECH_OK ? put_json(a, name, quoted.data, quoted.len, err) : no_memory(err);
@@ -128,6 +139,8 @@ static ech_status put_file(ech_ask *const a, const char *const flag, const char 
 static ech_status put_choices(ech_ask *const a, const ech_strings *const choices,
                               ech_error *const err)
 {
+    for (size_t i = 0; i < choices->count; i++)
+        ECH_TRY(check_utf8("--choice", choices->items[i], strlen(choices->items[i]), err));
     ech_buf list = { 0 };
     ech_status rc = ech_buf_push(&list, '[');
     for (size_t i = 0; i < choices->count && rc == ECH_OK; i++) {

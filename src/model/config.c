@@ -94,6 +94,10 @@ static ech_status refuse_field(const ech_fields *const f, const char *const name
 static ech_status refuse_sliding(const ech_fields *const f, const ech_config *const c)
 {
     const json_t *const types = json_object_get(f->object, "layer_types");
+    if (types != NULL && !json_is_null(types) && !json_is_array(types)) {
+        return ech_fail(f->err, ECH_EFORMAT, "reading %s: layer_types: expected an array or null",
+                        f->path);
+    }
     size_t i;
     const json_t *type;
     json_array_foreach(types, i, type)

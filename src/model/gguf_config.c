@@ -132,8 +132,95 @@ static ech_status get_sizes(keys *const k, ech_config *const c)
     uint32_t rotated = c->head_dim;
     ECH_TRY(get_u32(k, "rope.dimension_count", HEAD_DIM_MAX, &rotated));
     if (rotated != c->head_dim) return unsupported(k, "only whole heads are rotated");
-    c->rms_eps = 1e-6;
+    if (ech_gguf_find(k->g, arch_key(k, "attention.layer_norm_rms_epsilon")) == NULL) {
+        return ech_fail(k->err, ECH_EFORMAT, "reading %s: key %s is missing", k->path, k->key);
+    }
     return get_number(k, "attention.layer_norm_rms_epsilon", 0.0, 1.0, &c->rms_eps);
+}
+
+/* ---- types of the keys that are optional: an unreadable one is not an absent one ---- */
+
+typedef enum value_kind { TEXT, NUMBER, FLAG, TEXTS, NUMBERS } value_kind;
+
+static bool is_number(const ech_gguf_type type)
+{
+    return type != ECH_GGUF_STRING && type != ECH_GGUF_ARRAY && type != ECH_GGUF_BOOL;
+}
+
+static bool is_of_kind(const ech_gguf_entry *const e, const value_kind kind)
+{
+    switch (kind) {
+    case TEXT:
+        return !e->is_array && e->type == ECH_GGUF_STRING;
+    case NUMBER:
+        return !e->is_array && is_number(e->type);
+    case FLAG:
+        return !e->is_array && e->type == ECH_GGUF_BOOL;
+    case TEXTS:
+        return e->is_array && e->type == ECH_GGUF_STRING;
+    case NUMBERS:
+        return e->is_array && is_number(e->type);
+    }
+    return false;
+}
+
+static ech_status check_kind(const keys *const k, const char *const key, const value_kind kind)
+{
+    static const char *const NAMES[] = { "a string", "a number", "a bool", "an array of strings",
+                                         "an array of numbers" };
+    const ech_gguf_entry *const e = ech_gguf_find(k->g, key);
+    if (e == NULL || is_of_kind(e, kind)) return ECH_OK;
+    return ech_fail(k->err, ECH_EFORMAT, "reading %s: %s: expected %s, found another type", k->path,
+                    key, NAMES[kind]);
+}
+
+/* Arrays beside the tokens have one element for each. */
+static ech_status check_lengths(const keys *const k)
+{
+    static const char *const BESIDE[] = { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" };
+    const ech_gguf_entry *const tokens = ech_gguf_find(k->g, "tokenizer.ggml.tokens");
+    for (size_t i = 0; i < sizeof BESIDE / sizeof BESIDE[0]; i++) {
+        const ech_gguf_entry *const e = ech_gguf_find(k->g, BESIDE[i]);
+        if (e == NULL || tokens == NULL || e->n == tokens->n) continue;
+        return ech_fail(k->err, ECH_EFORMAT,
+                        "reading %s: %s: expected one element for each of %" PRIu64
+                        " tokens, found %" PRIu64,
+                        k->path, BESIDE[i], tokens->n, e->n);
+    }
+    return ECH_OK;
+}
+
+static ech_status check_kinds(keys *const k)
+{
+    static const struct {
+        const char *key;
+        value_kind kind;
+    } KNOWN[] = {
+        { "tokenizer.chat_template", TEXT },
+        { "tokenizer.ggml.model", TEXT },
+        { "tokenizer.ggml.pre", TEXT },
+        { "tokenizer.ggml.tokens", TEXTS },
+        { "tokenizer.ggml.merges", TEXTS },
+        { "tokenizer.ggml.scores", NUMBERS },
+        { "tokenizer.ggml.token_type", NUMBERS },
+        { "tokenizer.ggml.bos_token_id", NUMBER },
+        { "tokenizer.ggml.eos_token_id", NUMBER },
+        { "tokenizer.ggml.eot_token_id", NUMBER },
+        { "tokenizer.ggml.eom_token_id", NUMBER },
+        { "tokenizer.ggml.unknown_token_id", NUMBER },
+        { "tokenizer.ggml.padding_token_id", NUMBER },
+        { "tokenizer.ggml.seperator_token_id", NUMBER }, /* the format spells it so */
+        { "tokenizer.ggml.cls_token_id", NUMBER },
+        { "tokenizer.ggml.add_bos_token", FLAG },
+        { "tokenizer.ggml.add_eos_token", FLAG },
+        { "tokenizer.ggml.add_space_prefix", FLAG },
+        { "tokenizer.ggml.remove_extra_whitespaces", FLAG },
+    };
+    for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++)
+        ECH_TRY(check_kind(k, KNOWN[i].key, KNOWN[i].kind));
+    ECH_TRY(check_kind(k, arch_key(k, "rope.scaling.type"), TEXT));
+    ECH_TRY(check_kind(k, arch_key(k, "pooling_type"), NUMBER));
+    return check_lengths(k);
 }
 
 /* What llama.cpp would act upon and is not computed here. */
@@ -288,6 +375,7 @@ ech_status ech_gguf_config(const ech_gguf *const g, const ech_weights *const ws,
     ech_config c = { .ids = { .bos = -1, .pad = -1 } };
     ECH_TRY(get_arch(&k, &c));
     ECH_TRY(get_vocab(&k, ws, &c));
+    ECH_TRY(check_kinds(&k));
     ECH_TRY(get_sizes(&k, &c));
     ECH_TRY(refuse_unsupported(&k));
     ECH_TRY(get_rope(&k, &c));

@@ -163,6 +163,15 @@ def the_environment_is_checked_too():
 
 
 @test
+def a_constraint_is_text():
+    with tempfile.TemporaryDirectory() as d:
+        with open(f"{d}/g", "wb") as f:
+            f.write(b'root ::= "\xff"')
+        for args in (["--regex", "a\udcff"], ["--choice", "a", "--choice", "\udcfe"], ["--grammar", f"{d}/g"]):
+            check_line(run("generate", "-p", "x", *args), 2, b"not UTF-8")
+
+
+@test
 def json_is_json():
     with tempfile.TemporaryDirectory() as d:
         for args in (["version"], ["inspect", TALE], ["cache", "list", "--cache-dir", d], ["pack", TALE, "--cache-dir", d],

@@ -115,6 +115,9 @@ static void what_is_not_computed_is_refused_by_name(void **state)
     refuse("\"final_logit_softcapping\":30.0", ECH_EUNSUPPORTED, "final_logit_softcapping");
     refuse("\"layer_types\":[\"full_attention\",\"sliding_attention\"]", ECH_EUNSUPPORTED,
            "layer_types[1]");
+    refuse("\"layer_types\":\"full_attention\"", ECH_EFORMAT, "layer_types: expected an array");
+    refuse("\"layer_types\":{\"0\":\"sliding_attention\"}", ECH_EFORMAT,
+           "layer_types: expected an array");
     refuse("\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":1",
            ECH_EUNSUPPORTED, "use_sliding_window");
     refuse("\"partial_rotary_factor\":0.5", ECH_EUNSUPPORTED, "partial_rotary_factor");

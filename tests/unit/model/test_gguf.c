@@ -463,6 +463,91 @@ static void what_is_not_computed_is_refused_by_name(void **state)
     refuse(ECH_EUNSUPPORTED, "general.architecture: expected one of qwen3, llama, found \"qwen9\"");
 }
 
+/* Another pair before all others, of a size that keeps the data aligned; the key's own is renamed. */
+static void give(const char *const key, const uint32_t type, const void *const value,
+                 const size_t len)
+{
+    ech_buf b = fixture_read(ONE);
+    ech_buf out = { 0 };
+    char *const at = memmem(b.data, b.len, key, strlen(key));
+    if (at != NULL) at[strlen(key) - 1] = 'Z';
+    const uint64_t key_len = strlen(key), one = 1;
+    const size_t pair = sizeof key_len + key_len + sizeof type + len;
+    const size_t rest = sizeof one + 1 + sizeof type + sizeof one;
+    const uint64_t filler = (32 - (pair + rest) % 32) % 32;
+    const uint32_t string = 8;
+    char zeros[32] = "";
+    uint64_t n;
+    memcpy(&n, b.data + 16, sizeof n);
+    n += 2;
+    memcpy(b.data + 16, &n, sizeof n);
+    const struct {
+        const void *ptr;
+        size_t len;
+    } parts[] = { { b.data, 24 },   { &key_len, 8 }, { key, key_len }, { &type, 4 },
+                  { value, len },   { &one, 8 },     { "x", 1 },       { &string, 4 },
+                  { &filler, 8 },   { zeros, filler }, { b.data + 24, b.len - 24 } };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        assert_int_equal(ech_buf_append(&out, parts[i].ptr, parts[i].len), ECH_OK);
+    fixture_write(&dir, "c.gguf", out.data, out.len);
+    ech_buf_fini(&out);
+    ech_buf_fini(&b);
+}
+
+static void a_key_of_another_type_is_not_an_absent_one(void **state)
+{
+    (void)state;
+    static const char *const NUMBERS[] = { "bos_token_id",     "eos_token_id",     "eot_token_id",
+                                           "eom_token_id",     "unknown_token_id", "padding_token_id",
+                                           "seperator_token_id", "cls_token_id" };
+    static const char *const OTHERS[] = { "model",         "pre",           "tokens",
+                                          "merges",        "scores",        "token_type",
+                                          "add_bos_token", "add_eos_token", "add_space_prefix",
+                                          "remove_extra_whitespaces" };
+    const uint32_t seven = 7;
+    const char text[] = "\1\0\0\0\0\0\0\0a";
+    const char list[] = "\4\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\1\0\0"; /* two u32 */
+    char key[128];
+    for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++) {
+        (void)snprintf(key, sizeof key, "tokenizer.ggml.%s", OTHERS[i]);
+        give(key, 4, &seven, 4);
+        refuse(ECH_EFORMAT, key);
+    }
+    for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++) {
+        (void)snprintf(key, sizeof key, "tokenizer.ggml.%s", NUMBERS[i]);
+        give(key, 8, text, sizeof text - 1);
+        refuse(ECH_EFORMAT, key);
+        give(key, 7, "\1", 1);
+        refuse(ECH_EFORMAT, key);
+    }
+    give("tokenizer.chat_template", 4, &seven, 4);
+    refuse(ECH_EFORMAT, "tokenizer.chat_template: expected a string");
+    give("qwen3.rope.scaling.type", 4, &seven, 4);
+    refuse(ECH_EFORMAT, "qwen3.rope.scaling.type: expected a string");
+    give("qwen3.pooling_type", 8, text, sizeof text - 1);
+    refuse(ECH_EFORMAT, "qwen3.pooling_type: expected a number");
+    give("tokenizer.ggml.token_type", 9, list, sizeof list);
+    refuse(ECH_EFORMAT, "tokenizer.ggml.token_type: expected one element for each of");
+    give("tokenizer.ggml.scores", 9, list, sizeof list);
+    refuse(ECH_EFORMAT, "tokenizer.ggml.scores: expected one element for each of");
+    give("a.key.that.nobody.knows", 4, &seven, 4); /* the helper itself makes a good file */
+    ech_model *m = NULL;
+    assert_int_equal(ech_model_open(&m, fixture_path(&dir, "c.gguf"), NULL), ECH_OK);
+    ech_model_close(&m);
+}
+
+static void an_epsilon_is_not_guessed(void **state)
+{
+    (void)state;
+    ech_buf b = fixture_read(ONE);
+    char *const at = memmem(b.data, b.len, "layer_norm_rms", 14);
+    assert_non_null(at);
+    *at = 'L';
+    fixture_write(&dir, "c.gguf", b.data, b.len);
+    ech_buf_fini(&b);
+    refuse(ECH_EFORMAT, "qwen3.attention.layer_norm_rms_epsilon is missing");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -478,6 +563,8 @@ int main(void)
         TEST(every_truncation_is_an_error),
         TEST(bit_flips_never_crash),
         TEST(what_is_not_computed_is_refused_by_name),
+        TEST(a_key_of_another_type_is_not_an_absent_one),
+        TEST(an_epsilon_is_not_guessed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
