@@ -8,6 +8,8 @@
  *     1                 the step is repeated
  *     2                 its answers run alone, one after the other, until each has committed a step
  *
+ * Where no chip can ever come again, because the worker's zygote is gone, the engine fails.
+ *
  * An answer that was in chip_deaths such steps, none of its own committed in between, fails: with
  * the default of 3 that is the one whose rows do it, and the others go on. Runs on the engine's
  * thread.
@@ -47,6 +49,10 @@ static void replace_chip(ech_engine *e)
         (void)pthread_mutex_lock(&e->lock);
         e->counters.chip_replacements++;
         (void)pthread_mutex_unlock(&e->lock);
+        return;
+    }
+    if (rc == ECH_EPOISONED) { /* who forks chips is gone: no later try can succeed */
+        ech_engine_fail(e, &err);
         return;
     }
     e->replace_wait_ns = e->replace_wait_ns == 0 ? FIRST_WAIT_NS : 2 * e->replace_wait_ns;

@@ -134,6 +134,9 @@ ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options
 ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options *options,
                               const void *chip_options, size_t chip_options_bytes, ech_error *err);
 
+/* Every request ends with why, and so will later ones: nothing brings this engine back. */
+void ech_engine_fail(ech_engine *e, const ech_error *why);
+
 static inline uint32_t ech_engine_in_flight(const ech_engine *const e)
 {
     return (uint32_t)(e->n_sent - e->n_done);

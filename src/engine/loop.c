@@ -34,6 +34,13 @@ static void set_state(ech_engine *e, ech_engine_state state, const ech_error *wh
     (void)pthread_mutex_unlock(&e->lock);
 }
 
+void ech_engine_fail(ech_engine *e, const ech_error *why)
+{
+    ech_inbox_fail(e->inbox, why);
+    set_state(e, ECH_ENGINE_FAILED, why);
+    ech_inbox_ring(e->inbox); /* the engine's thread may be about to wait for requests */
+}
+
 /* ---- requests ---- */
 
 static void take_requests(ech_engine *e, int64_t deadline_ns)
@@ -249,8 +256,7 @@ static void load(ech_engine *e)
         return;
     }
     (void)ech_error_prefix(&err, err.code, "loading the weights");
-    ech_inbox_fail(e->inbox, &err);
-    set_state(e, ECH_ENGINE_FAILED, &err);
+    ech_engine_fail(e, &err);
 }
 
 void *ech_engine_thread(void *engine)
@@ -262,9 +268,10 @@ void *ech_engine_thread(void *engine)
             turn(e);
             continue;
         }
-        take_requests(e, ech_now_ns() + 3600 * ECH_NS_PER_S);
         ech_live_end_all(e, ECH_FINISH_ERROR, &e->failure);
         ech_live_reap(e);
+        publish(e);
+        take_requests(e, ech_now_ns() + 3600 * ECH_NS_PER_S);
     }
     ech_inbox_fail(e->inbox, NULL);
     while (ech_engine_in_flight(e) > 0)

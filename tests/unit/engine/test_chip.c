@@ -6,6 +6,8 @@
  */
 #include "tests/unit/test.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -248,6 +250,52 @@ static void weights_that_cannot_be_filled_fail_every_request(void **state)
     ech_engine_close(&e);
 }
 
+/* ---- the process that forks chips is gone ---- */
+
+static void kill_zygote(ech_engine *e)
+{
+    ech_child_info info;
+    char path[64], line[512] = "";
+    int zygote = 0;
+    assert_int_equal(ech_worker_child_info(e->worker, 0, &info, NULL), ECH_OK);
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", info.pid);
+    FILE *const f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    (void)fclose(f);
+    assert_int_equal(sscanf(strrchr(line, ')'), ") %*c %d", &zygote), 1);
+    assert_true(zygote > 1);
+    assert_int_equal(kill(zygote, SIGKILL), 0);
+}
+
+static void a_lost_zygote_ends_every_request(void **state)
+{
+    (void)state;
+    const ech_engine_options o = h_options();
+    for (int is_idle = 0; is_idle < 2; is_idle++) {
+        ech_engine *e = h_open(&o);
+        const ech_prompt prompt = h_text("Once upon a time");
+        ech_request_options ro = h_request(&prompt);
+        ro.ignore_eos = true;
+        ro.max_tokens = 400;
+        ech_request *request;
+        if (is_idle != 0) kill_zygote(e);
+        assert_int_equal(ech_engine_submit(e, &ro, &request, NULL), ECH_OK);
+        while (is_idle == 0 && h_counters(e).steps < 3)
+            (void)usleep(500);
+        if (is_idle == 0) kill_zygote(e);
+        h_result *r = h_finish(&request);
+        assert_int_equal(r->choices[0].finish, ECH_FINISH_ERROR);
+        assert_non_null(strstr(r->choices[0].error.text, "zygote"));
+        h_free(&r);
+        h_result *late = h_run(e, &ro);
+        assert_int_not_equal(late->submitted, ECH_OK);
+        h_free(&late);
+        assert_false(h_counters(e).is_ready);
+        ech_engine_close(&e);
+    }
+}
+
 static void a_step_that_nobody_wants_is_stopped(void **state)
 {
     (void)state;
@@ -284,6 +332,7 @@ int main(void)
         cmocka_unit_test(too_many_deaths_fail_the_step_and_not_the_engine),
         cmocka_unit_test(an_engine_without_a_chip_stays_up),
         cmocka_unit_test(weights_that_cannot_be_filled_fail_every_request),
+        cmocka_unit_test(a_lost_zygote_ends_every_request),
         cmocka_unit_test(a_step_that_nobody_wants_is_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
