@@ -73,8 +73,16 @@ static void spawn(zygote *const z, const request *const r)
         return;
     }
     (void)setpgid(pid, pid); /* the child does so too; whoever is first */
-    z->pids[r->child] = pid;
     z->pidfds[r->child] = ech_os_pidfd_open(pid);
+    if (z->pidfds[r->child] < 0) { /* its end would go unseen */
+        const int why = errno;
+        ech_os_kill(pid, true);
+        (void)waitpid(pid, NULL, 0);
+        z->pids[r->child] = 0;
+        publish(z, r->child, ECH_PROC_FORK_FAILED, why);
+        return;
+    }
+    z->pids[r->child] = pid;
     publish(z, r->child, ECH_PROC_RUNNING, 0);
 }
 
@@ -135,16 +143,24 @@ static void handle_request(zygote *const z)
 static _Noreturn void zygote_loop(zygote *const z)
 {
     struct pollfd fds[2 + ECH_MAX_CHILDREN];
+    uint32_t child_of[2 + ECH_MAX_CHILDREN];
     for (;;) {
+        nfds_t n = 2; /* those that are open: poll refuses more than RLIMIT_NOFILE */
         fds[0] = (struct pollfd){ .fd = z->worker_pidfd, .events = POLLIN };
         fds[1] = (struct pollfd){ .fd = z->socket, .events = POLLIN };
-        for (uint32_t i = 0; i < ECH_MAX_CHILDREN; i++)
-            fds[2 + i] = (struct pollfd){ .fd = z->pidfds[i], .events = POLLIN };
-        const bool orphans = ech_now_ns() < z->orphans_until;
-        if (poll(fds, 2 + ECH_MAX_CHILDREN, orphans ? 20 : -1) < 0) continue;
-        if (fds[0].revents != 0) leave(z);
         for (uint32_t i = 0; i < ECH_MAX_CHILDREN; i++) {
-            if (fds[2 + i].revents != 0) child_ended(z, i);
+            if (z->pidfds[i] < 0) continue;
+            child_of[n] = i;
+            fds[n++] = (struct pollfd){ .fd = z->pidfds[i], .events = POLLIN };
+        }
+        const bool orphans = ech_now_ns() < z->orphans_until;
+        if (poll(fds, n, orphans ? 20 : -1) < 0) {
+            if (errno == EINTR) continue;
+            leave(z); /* who sees nothing must not stay */
+        }
+        if (fds[0].revents != 0) leave(z);
+        for (nfds_t i = 2; i < n; i++) {
+            if (fds[i].revents != 0) child_ended(z, child_of[i]);
         }
         if (fds[1].revents != 0) handle_request(z);
         if (orphans) reap_orphans(z);

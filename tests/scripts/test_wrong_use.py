@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -160,6 +161,14 @@ def the_environment_is_checked_too():
         check_line(run("generate", "-p", "x", env={f"ECHELON_{name}": value}), 2, f"ECHELON_{name}".encode())
         r = run("generate", "-p", "x", "-n", "1", env={f"ECHELON_{name}": ""})
         assert r.returncode == 0 and r.stderr == b"", (name, r)
+
+
+@test
+def few_descriptors_are_an_error_or_enough():
+    """Neither a hang nor a zygote that spins on when everybody else is gone."""
+    for n in range(5, 24):
+        r = run("generate", "-p", "x", "-n", "1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+        assert r.returncode in (0, 1, 127) and (r.returncode == 0 or b"open" in r.stderr), (n, r)
 
 
 @test
