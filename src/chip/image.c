@@ -22,6 +22,7 @@ const char *ech_pack_type_name(const ech_pack_type type)
         [ECH_PACK_F32] = "f32", [ECH_PACK_F16] = "f16", [ECH_PACK_BF16] = "bf16",
         [ECH_PACK_S8] = "s8",   [ECH_PACK_Q8] = "q8",   [ECH_PACK_Q4] = "q4",
         [ECH_PACK_Q4M] = "q4m", [ECH_PACK_Q6] = "q6",
+        [ECH_PACK_Q6K] = "q6k",
     };
     return (uint32_t)type < ECH_PACK_COUNT ? names[type] : "unknown";
 }
@@ -52,6 +53,7 @@ size_t ech_panel_bytes(const ech_pack_type type, const uint64_t cols)
     case ECH_PACK_Q4:
     case ECH_PACK_Q4M:
     case ECH_PACK_Q6:
+    case ECH_PACK_Q6K:
         bytes = round_up(cols, ECH_QUANT_UNIT) / ECH_QUANT_UNIT * ech_quant_unit_bytes(type);
         break;
     case ECH_PACK_COUNT:

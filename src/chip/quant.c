@@ -46,6 +46,16 @@ static void quantise_signed(const float *const x, const uint32_t n, const float 
         b->q[i] = (uint8_t)half;
 }
 
+/* Two halves, each with a scale of its own. */
+static void quantise_q6k(const float *const x, const uint32_t n, ech_quant_block *const b)
+{
+    ech_quant_block second;
+    quantise_signed(x, n < 16 ? n : 16, 32.0f, b);
+    quantise_signed(x + 16, n < 16 ? 0 : n - 16, 32.0f, &second);
+    memcpy(b->q + 16, second.q, 16);
+    b->m = second.d;
+}
+
 static void quantise_q4m(const float *const x, const uint32_t n, ech_quant_block *const b)
 {
     float min = x[0], max = x[0];
@@ -76,6 +86,8 @@ static size_t byte_q8(const uint32_t lane, const uint32_t i)
 
 /* Bytes before the pairs of high bits in a block of q6. */
 #define PAIRS 256
+/* Bytes of half a block of q6k. */
+#define HALF_Q6K 192
 
 /* Bits 4 and 5 of a block's numbers; ech_quant_store() writes the nibbles. */
 static void store_q6(uint8_t *const data, const uint32_t lane, const ech_quant_block *const b)
@@ -91,11 +103,37 @@ static void store_q6(uint8_t *const data, const uint32_t lane, const ech_quant_b
     }
 }
 
+/* A half of a q6k block: three numbers fill a word's low bits, a fourth their spare ones. */
+static void store_q6k(uint8_t *const data, const uint32_t lane, const ech_quant_block *const b)
+{
+    for (uint32_t h = 0; h < 2; h++) {
+        uint32_t last;
+        memcpy(&last, b->q + h * 16 + 12, 4);
+        for (uint32_t j = 0; j < 3; j++) {
+            uint32_t q;
+            memcpy(&q, b->q + h * 16 + (size_t)4 * j, 4);
+            q |= (last >> 2 * j & 0x03030303u) << 6;
+            memcpy(data + h * HALF_Q6K + byte_q8(lane, 4 * j), &q, 4);
+        }
+    }
+}
+
+static int32_t load_q6k(const uint8_t *data, const uint32_t lane, const uint32_t i)
+{
+    data += i / 16 * HALF_Q6K;
+    if (i % 16 < 12) return data[byte_q8(lane, i % 16)] & 63;
+    int32_t q = 0;
+    for (uint32_t j = 0; j < 3; j++)
+        q |= data[byte_q8(lane, 4 * j + i % 4)] >> 6 << 2 * j;
+    return q;
+}
+
 /* Stored number of column i of a block. */
 static int32_t load(const uint8_t *const data, const ech_pack_type type, const uint32_t lane,
                     const uint32_t i)
 {
     if (type == ECH_PACK_Q8) return data[byte_q8(lane, i)];
+    if (type == ECH_PACK_Q6K) return load_q6k(data, lane, i);
     const uint8_t pair = data[byte_q8(lane, i % 16)];
     const int32_t nibble = i < 16 ? pair & 15 : pair >> 4;
     if (type != ECH_PACK_Q6) return nibble;
@@ -111,7 +149,11 @@ void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t
     const uint32_t half = (uint32_t)(k / ECH_QUANT_BLOCK % 2);
     uint8_t *const data = (uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
     scales_at(unit, type, half)[lane] = b->d;
-    if (type == ECH_PACK_Q4M) scales_at(unit, type, 2 + half)[lane] = b->m;
+    if (ech_quant_has_m(type)) scales_at(unit, type, 2 + half)[lane] = b->m;
+    if (type == ECH_PACK_Q6K) {
+        store_q6k(data, lane, b);
+        return;
+    }
     if (type == ECH_PACK_Q8) {
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i += 4)
             memcpy(data + byte_q8(lane, i), b->q + i, 4);
@@ -135,6 +177,7 @@ void ech_quantise(const ech_pack_type type, const float *const x, const uint32_t
     if (type == ECH_PACK_Q6) quantise_signed(x, n, 32.0f, b);
     if (type == ECH_PACK_Q4) quantise_signed(x, n, 8.0f, b);
     if (type == ECH_PACK_Q4M) quantise_q4m(x, n, b);
+    if (type == ECH_PACK_Q6K) quantise_q6k(x, n, b);
 }
 
 void ech_quant_put(char *const panel, const ech_pack_type type, const uint32_t lane,
@@ -153,9 +196,14 @@ void ech_quant_get(const char *const panel, const ech_pack_type type, const uint
         const uint32_t half = k / ECH_QUANT_BLOCK % 2, i = k % ECH_QUANT_BLOCK;
         const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
         const float d = ech_f16_to_f32(scales_at(unit, type, half)[lane]);
+        const float m = ech_quant_has_m(type) ? ech_f16_to_f32(scales_at(unit, type, 2 + half)[lane])
+                                              : 0.0f;
         const int32_t q = load(data, type, lane, i);
-        y[k] = type != ECH_PACK_Q4M
-                   ? d * (float)(q + ech_quant_factor(type))
-                   : fmaf((float)q, d, ech_f16_to_f32(scales_at(unit, type, 2 + half)[lane]));
+        if (type == ECH_PACK_Q4M)
+            y[k] = fmaf((float)q, d, m);
+        else if (type == ECH_PACK_Q6K)
+            y[k] = (i < 16 ? d : m) * (float)(q - 32);
+        else
+            y[k] = d * (float)(q + ech_quant_factor(type));
     }
 }

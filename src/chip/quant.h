@@ -8,11 +8,15 @@
  *     q4m   as q4                                  [2][16] f16 d, [2][16] f16 m          640 bytes
  *     q6    [2 blocks]{ [4 groups][16 rows][4 k] low nibbles,
  *                       [2][16 rows][4 k] pairs of high bits }    [2][16] f16 d           832 bytes
+ *     q6k   [2 blocks][2 halves][3][16 rows][4 k] bytes      [2][16] f16 d, [2][16] f16 m    896 bytes
  *
  *     weight:  q8  d * q, q = -128 … 127     q4  d * (q - 8)     q4m  d * q + m, q = 0 … 15
  *              q6  d * (q - 32), q = 0 … 63
+ *              q6k the same in columns 0 … 15 of a block, m * (q - 32) in columns 16 … 31
  *     nibbles: byte (j, row, i): low  k = 4 j + i, high k = 4 (j + 4) + i
  *     pairs:   byte (j, row, i): bits 2 c, 2 c + 1 are those of k = 4 (j + 2 c) + i
+ *     q6k:     byte (j, row, i) of half h: bits 0 … 5 are k = 16 h + 4 j + i, bits 6 and 7 are bits
+ *              2 j and 2 j + 1 of k = 16 h + 12 + i
  *
  * One 64-byte load is 4 columns of 16 rows, what vpdpbusd sums. Padding columns weigh 0, as do
  * padding rows, whose d (and m) are 0.
@@ -22,11 +26,14 @@
  *     int8 q[columns, to 64]     f32 s[blocks]     i32 c[blocks]
  *
  * x is about s * q; c is the block's sum of q times what the weights' offset needs: -128 (q8), -32
- * (q6), -8 (q4), 1 (q4m). A product over K is, blocks in ascending order:
+ * (q6), -8 (q4), 1 (q4m). For q6k it is two 16-bit numbers, the sums of q of the halves; the first
+ * half has the lower bits. A product over K is, blocks in ascending order:
  *
  *     q8, q6, q4   i = sum of (stored q) * (activation q) + c              exact
  *              acc = fma(i, d * s, acc)
  *     q4m      acc = fma(fma(i, d, c * m), s, acc), i without c
+ *     q6k      acc = fma(i, d * s, acc), i of the first half minus 32 times its sum; then the second
+ *              half's with m
  */
 #ifndef ECH_CHIP_QUANT_H
 #define ECH_CHIP_QUANT_H
@@ -39,23 +46,34 @@
 static inline bool ech_pack_is_quant(const ech_pack_type type)
 {
     return type == ECH_PACK_Q8 || type == ECH_PACK_Q6 || type == ECH_PACK_Q4 ||
-           type == ECH_PACK_Q4M;
+           type == ECH_PACK_Q4M || type == ECH_PACK_Q6K;
 }
 
 /* Bytes of a unit's numbers, and of a whole unit. */
 static inline uint32_t ech_quant_data_bytes(const ech_pack_type type)
 {
-    return type == ECH_PACK_Q8 ? 1024 : type == ECH_PACK_Q6 ? 768 : 512;
+    if (type == ECH_PACK_Q8) return 1024;
+    return type == ECH_PACK_Q6 || type == ECH_PACK_Q6K ? 768 : 512;
+}
+
+/* Whether a block has a second scale or a minimum, m. */
+static inline bool ech_quant_has_m(const ech_pack_type type)
+{
+    return type == ECH_PACK_Q4M || type == ECH_PACK_Q6K;
 }
 
 static inline uint32_t ech_quant_unit_bytes(const ech_pack_type type)
 {
-    return ech_quant_data_bytes(type) + (type == ECH_PACK_Q4M ? 128 : 64);
+    return ech_quant_data_bytes(type) + (ech_quant_has_m(type) ? 128 : 64);
 }
+
+/* The factor that stands for two sums, of a block's halves. */
+#define ECH_QUANT_HALVES 0
 
 /* What a block's sum is multiplied with. */
 static inline int32_t ech_quant_factor(const ech_pack_type type)
 {
+    if (type == ECH_PACK_Q6K) return ECH_QUANT_HALVES;
     return type == ECH_PACK_Q8 ? -128 : type == ECH_PACK_Q6 ? -32 : type == ECH_PACK_Q4 ? -8 : 1;
 }
 
@@ -64,13 +82,20 @@ static inline uint32_t ech_quant_blocks(const uint64_t cols)
     return (uint32_t)((cols + ECH_QUANT_UNIT - 1) / ECH_QUANT_UNIT * 2);
 }
 
+/* c of a block whose halves' activations have these sums. */
+static inline int32_t ech_quant_c(const int32_t first, const int32_t second, const int32_t factor)
+{
+    if (factor != ECH_QUANT_HALVES) return (first + second) * factor;
+    return (int32_t)((uint32_t)first & 0xffffu) | (int32_t)((uint32_t)second << 16);
+}
+
 /* Bytes of a prepared activation row. */
 static inline uint64_t ech_quant_row_bytes(const uint64_t cols)
 {
     return (uint64_t)ech_quant_blocks(cols) * (ECH_QUANT_BLOCK + 8);
 }
 
-/* A block: what is stored of its numbers (q + 128 in q8), scale and minimum as f16. */
+/* A block: what is stored of its numbers (q + 128 in q8), scale and m as f16. */
 typedef struct ech_quant_block {
     uint16_t d, m;
     uint8_t q[ECH_QUANT_BLOCK];

@@ -106,53 +106,47 @@ static float extreme_of(const float *const x)
 }
 
 /*
- * Numbers whose halves are whole multiples of a unit each, as bytes with one scale. A step that
- * divides one unit costs that half nothing but its scale's rounding, and the other half a grid like
- * any; so the finest such step is better than 1/127 of the largest number, which costs both. The
- * largest number becomes -128, by a negative scale where need be: it is 32 units as a rule.
+ * All products of a block's scales and numbers are whole multiples of its f16, up to 128: a step of
+ * that costs nothing. The largest number becomes -128, by a negative scale where need be. Blocks
+ * whose numbers are zero beside the unit, or too many of it, get the usual step.
  */
-static void put_q8(const float *const x, const float units[2], ech_quant_block *const y)
+static void put_q8(const float *const x, const float unit, ech_quant_block *const y)
 {
     const float extreme = extreme_of(x), max = fabsf(extreme);
-    float step = max / 127.0f;
-    float least = 2.0f * step * step; /* of squared errors, in arbitrary units */
     if (!(max > 0.0f) || !(max < INFINITY)) {
         store_q8(x, 0.0f, y);
         return;
     }
-    for (uint32_t h = 0; h < 2; h++) {
-        float parts = floorf(128.0f * units[h] / max * 1.000001f);
-        const bool is_common = units[0] == units[1];
-        if (!(parts >= 1.0f && parts < 4096.0f)) continue; /* its half is zero beside the other */
-        if (is_common) parts = 1.0f;
-        const float cut = units[h] / parts, error = is_common ? 0.0f : cut * cut;
-        if (error >= least) continue;
-        least = error;
-        step = cut;
-    }
+    const float parts = 128.0f * unit / max * 1.000001f;
+    const float step = parts >= 1.0f && parts < 4096.0f ? unit : max / 127.0f;
     store_q8(x, extreme > 0.0f ? -step : step, y);
 }
 
-/* All products of a block's scales and numbers are whole multiples of its f16, up to 128. */
 static void from_q3_k(const uint8_t *const b, ech_quant_block *const y)
 {
     float x[256];
-    const float d = fabsf(ech_f16_to_f32(u16_at(b + 108)));
-    const float units[2] = { d, d };
     ech_dequant(ECH_SRC_Q3_K, b, 256, x);
     for (uint32_t j = 0; j < 8; j++)
-        put_q8(x + j * ECH_QUANT_BLOCK, units, &y[j]);
+        put_q8(x + j * ECH_QUANT_BLOCK, fabsf(ech_f16_to_f32(u16_at(b + 108))), &y[j]);
+}
+
+/* Bits of number i of 256: a low nibble and a pair of high bits, each at its place in 128 numbers. */
+static uint8_t q6_k_at(const uint8_t *const b, const uint32_t i)
+{
+    const uint32_t part = i / 32 % 4;
+    const uint32_t low = b[i / 128 * 64 + i % 64] >> part / 2 * 4 & 15u;
+    const uint32_t high = b[128 + i / 128 * 32 + i % 32] >> part * 2 & 3u;
+    return (uint8_t)(low | high << 4);
 }
 
 static void from_q6_k(const uint8_t *const b, ech_quant_block *const y)
 {
-    float x[256];
     const float d = ech_f16_to_f32(u16_at(b + 208));
-    ech_dequant(ECH_SRC_Q6_K, b, 256, x);
     for (uint32_t j = 0; j < 8; j++) {
-        const float units[2] = { fabsf(d * (float)(int8_t)b[192 + 2 * j]),
-                                 fabsf(d * (float)(int8_t)b[193 + 2 * j]) };
-        put_q8(x + j * ECH_QUANT_BLOCK, units, &y[j]);
+        y[j].d = ech_f16_from_f32_clamped(d * (float)(int8_t)b[192 + 2 * j]);
+        y[j].m = ech_f16_from_f32_clamped(d * (float)(int8_t)b[193 + 2 * j]);
+        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
+            y[j].q[i] = q6_k_at(b, j * ECH_QUANT_BLOCK + i);
     }
 }
 
@@ -209,7 +203,7 @@ static const repack_row ROWS[ECH_SRC_COUNT] = {
     [ECH_SRC_Q4_0] = { ECH_PACK_Q4, from_q4_0 },     [ECH_SRC_Q4_1] = { ECH_PACK_Q4M, from_q4_1 },
     [ECH_SRC_IQ4_NL] = { ECH_PACK_Q8, from_iq4_nl }, [ECH_SRC_MXFP4] = { ECH_PACK_Q8, from_mxfp4 },
     [ECH_SRC_Q4_K] = { ECH_PACK_Q4M, from_q4_k },    [ECH_SRC_Q3_K] = { ECH_PACK_Q8, from_q3_k },
-    [ECH_SRC_Q6_K] = { ECH_PACK_Q8, from_q6_k },     [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k },
+    [ECH_SRC_Q6_K] = { ECH_PACK_Q6K, from_q6_k },     [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k },
     [ECH_SRC_Q5_1] = { ECH_PACK_Q8, from_q5_1 },
 };
 

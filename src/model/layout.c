@@ -78,6 +78,8 @@ static ech_pack_type packed_type(const ech_wtype type)
     case ECH_WTYPE_Q4_1:
     case ECH_WTYPE_Q4_K:
         return ECH_PACK_Q4M;
+    case ECH_WTYPE_Q6_K:
+        return ECH_PACK_Q6K;
     default:
         return ECH_PACK_Q8;
     }
@@ -91,6 +93,8 @@ static uint32_t half_bits(const ech_pack_type type)
         return 64;
     case ECH_PACK_Q8:
         return 17;
+    case ECH_PACK_Q6K:
+        return 14;
     case ECH_PACK_Q6:
         return 13;
     case ECH_PACK_Q4M:

@@ -91,6 +91,7 @@ static void bench_types(const level *const l, char *const x)
         { ECH_PACK_BF16, ECH_ACT_BF16, "bf16 x bf16" },
         { ECH_PACK_Q8, ECH_ACT_Q8, "q8 x q8" },
         { ECH_PACK_Q6, ECH_ACT_Q8, "q6 x q8" },
+        { ECH_PACK_Q6K, ECH_ACT_Q8, "q6k x q8" },
         { ECH_PACK_Q4, ECH_ACT_Q8, "q4 x q8" },
         { ECH_PACK_Q4M, ECH_ACT_Q8, "q4m x q8" },
     };

@@ -68,13 +68,13 @@ static void fill_quant_row(const mm_case *const c, char *const row)
     for (uint32_t b = 0; b < n_blocks; b++) {
         int8_t *const block = q + (size_t)b * ECH_QUANT_BLOCK;
         fill_bytes((uint8_t *)block, ECH_QUANT_BLOCK, 0x81, 0x7f);
-        int32_t sum = 0;
+        int32_t sums_of[2] = { 0, 0 };
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++) {
             if (block[i] == -128) block[i] = 127;
-            sum += block[i];
+            sums_of[i / 16] += block[i];
         }
         s[b] = draw_f32(c->odd);
-        sums[b] = sum * ech_quant_factor(c->type);
+        sums[b] = ech_quant_c(sums_of[0], sums_of[1], ech_quant_factor(c->type));
     }
 }
 

@@ -121,19 +121,19 @@ static void check_half(const level *const l, const char *const kernel, to_half_f
     guard_free(want, bytes);
 }
 
-static void check_to_q8(const level *const l, const rows *const r)
+static void check_to_q8(const level *const l, const rows *const r, const int32_t factor)
 {
     const size_t bytes = ech_quant_row_bytes(r->n);
     char *const got = guard_alloc(bytes), *const want = guard_alloc(bytes);
-    l->ops.to_q8(r->a, r->n, -128, got);
-    ref_ops.to_q8(r->a, r->n, -128, want);
+    l->ops.to_q8(r->a, r->n, factor, got);
+    ref_ops.to_q8(r->a, r->n, factor, want);
     const size_t n_blocks = ech_quant_blocks(r->n), at = n_blocks * ECH_QUANT_BLOCK;
     n_checks++;
     bool same = memcmp(got, want, at) == 0 &&
                 memcmp(got + at + n_blocks * 4, want + at + n_blocks * 4, n_blocks * 4) == 0;
     for (size_t b = 0; b < n_blocks; b++)
         same = same && same_f32(((float *)(got + at))[b], ((float *)(want + at))[b]);
-    if (!same) report(l->name, "to_q8", "n %u: other bits", r->n);
+    if (!same) report(l->name, "to_q8", "n %u, factor %d: other bits", r->n, factor);
     guard_free(got, bytes);
     guard_free(want, bytes);
 }
@@ -161,7 +161,8 @@ void check_vector(const level *const l)
             check_softmax(l, &r);
             check_half(l, "to_bf16", l->ops.to_bf16, ref_ops.to_bf16, &r);
             check_half(l, "to_f16", l->ops.to_f16, ref_ops.to_f16, &r);
-            check_to_q8(l, &r);
+            check_to_q8(l, &r, -128);
+            check_to_q8(l, &r, ECH_QUANT_HALVES);
             close_rows(&r);
         }
     check_exp(l);

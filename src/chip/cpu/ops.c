@@ -26,6 +26,7 @@ static const ech_cpu_ops ref_ops = {
         [ECH_PACK_S8] = { [ECH_ACT_F32] = ech_k_mm_s8_f32_ref },
             [ECH_PACK_Q8] = { [ECH_ACT_Q8] = ech_k_mm_q8_q8_ref },
             [ECH_PACK_Q6] = { [ECH_ACT_Q8] = ech_k_mm_q6_q8_ref },
+            [ECH_PACK_Q6K] = { [ECH_ACT_Q8] = ech_k_mm_q6k_q8_ref },
             [ECH_PACK_Q4] = { [ECH_ACT_Q8] = ech_k_mm_q4_q8_ref },
             [ECH_PACK_Q4M] = { [ECH_ACT_Q8] = ech_k_mm_q4m_q8_ref },
     },

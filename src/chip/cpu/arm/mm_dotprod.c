@@ -19,13 +19,14 @@ ALWAYS_INLINE int8x16_t group(const ech_pack_type type, const uint8_t *const dat
 {
     if (type == ECH_PACK_Q8)
         return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(data + g * 64 + i * 16), vdupq_n_u8(0x80)));
+    if (type == ECH_PACK_Q6K) return vreinterpretq_s8_u8(group_q6k(data, g, i));
     const uint8x16_t pair = vld1q_u8(data + g % 4 * 64 + i * 16);
     return vreinterpretq_s8_u8(g < 4 ? vandq_u8(pair, vdupq_n_u8(15)) : vshrq_n_u8(pair, 4));
 }
 
 ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
-                        const act_rows *const x, const uint32_t block, const uint32_t n_rows,
-                        int32x4_t sum[QUARTERS][MAX_R])
+                        const act_rows *const x, const uint32_t block, const groups some,
+                        const uint32_t n_rows, int32x4_t sum[QUARTERS][MAX_R])
 {
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
@@ -33,7 +34,7 @@ ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
         const int32_t c = type == ECH_PACK_Q8 ? word(x, j, x->c + (size_t)block * 4) : 0;
         UNROLL for (uint32_t i = 0; i < QUARTERS; i++) sum[i][j] = vdupq_n_s32(-c);
     }
-    UNROLL for (uint32_t g = 0; g < 8; g++) UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
+    UNROLL for (uint32_t g = some.from; g < some.to; g++) UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
         const int8x16_t w = group(type, data, g, i);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
@@ -45,5 +46,6 @@ ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
 }
 
 MM_KERNEL(ech_k_mm_q8_q8_dotprod, tile_q8)
+MM_KERNEL(ech_k_mm_q6k_q8_dotprod, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_dotprod, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_dotprod, tile_q4m)

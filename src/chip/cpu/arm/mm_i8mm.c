@@ -21,6 +21,7 @@ ALWAYS_INLINE uint32x4_t group(const ech_pack_type type, const uint8_t *const da
                                const uint32_t g, const uint32_t i)
 {
     if (type == ECH_PACK_Q8) return vreinterpretq_u32_u8(vld1q_u8(data + g * 64 + i * 16));
+    if (type == ECH_PACK_Q6K) return vreinterpretq_u32_u8(group_q6k(data, g, i));
     const uint8x16_t pair = vld1q_u8(data + g % 4 * 64 + i * 16);
     return vreinterpretq_u32_u8(g < 4 ? vandq_u8(pair, vdupq_n_u8(15)) : vshrq_n_u8(pair, 4));
 }
@@ -35,14 +36,14 @@ ALWAYS_INLINE int8x16_t two_rows(const act_rows *const x, const uint32_t j, cons
 }
 
 ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
-                        const act_rows *const x, const uint32_t block, const uint32_t n_rows,
-                        int32x4_t sum[QUARTERS][MAX_R])
+                        const act_rows *const x, const uint32_t block, const groups some,
+                        const uint32_t n_rows, int32x4_t sum[QUARTERS][MAX_R])
 {
     int32x4_t four[EIGHTHS][PAIRS]; /* [row 0 x 0, row 0 x 1, row 1 x 0, row 1 x 1] */
     const uint32_t n_pairs = (n_rows + 1) / 2;
     UNROLL for (uint32_t i = 0; i < EIGHTHS; i++) UNROLL for (uint32_t j = 0; j < n_pairs; j++)
         four[i][j] = vdupq_n_s32(0);
-    UNROLL for (uint32_t g = 0; g < 8; g += 2) UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
+    UNROLL for (uint32_t g = some.from; g < some.to; g += 2) UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
         const uint32x4_t a = group(type, data, g, i), b = group(type, data, g + 1, i);
         const uint8x16_t low = vreinterpretq_u8_u32(vzip1q_u32(a, b));
@@ -62,5 +63,6 @@ ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
 }
 
 MM_KERNEL(ech_k_mm_q8_q8_i8mm, tile_q8)
+MM_KERNEL(ech_k_mm_q6k_q8_i8mm, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_i8mm, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_i8mm, tile_q4m)

@@ -4,10 +4,12 @@
  * including file defines TILE_MAX_ROWS and TILE_CASES, and
  *
  *     static ALWAYS_INLINE void sums(ech_pack_type type, const uint8_t *data, const act_rows *x,
- *                                    uint32_t block, uint32_t n_rows, int32x4_t sum[4][MAX_R])
+ *                                    uint32_t block, groups g, uint32_t n_rows,
+ *                                    int32x4_t sum[4][MAX_R])
  *
  * which fills sum[i][j] with the products of stored weights of rows 4 i … 4 i + 3 and activations
- * of row j, c not yet added. The f32 part is that of ref/quant_ref.c, so the bits are equal.
+ * of row j in those groups of 4 columns, c not yet added. The f32 part is that of ref/quant_ref.c,
+ * so the bits are equal.
  */
 #ifndef ECH_CHIP_CPU_ARM_MM_QUANT_H
 #define ECH_CHIP_CPU_ARM_MM_QUANT_H
@@ -51,16 +53,58 @@ ALWAYS_INLINE float32x4_t scales_at(const char *const unit, const ech_pack_type 
         (const uint16_t *)(unit + ech_quant_data_bytes(type)) + which * ECH_PANEL + i * 4)));
 }
 
+/* An even number of a block's 8 groups of 4 columns. */
+typedef struct groups {
+    uint32_t from, to;
+} groups;
+
 ALWAYS_INLINE void sums(ech_pack_type type, const uint8_t *data, const act_rows *x, uint32_t block,
-                        uint32_t n_rows, int32x4_t sum[QUARTERS][MAX_R]);
+                        groups g, uint32_t n_rows, int32x4_t sum[QUARTERS][MAX_R]);
+
+/* Group g of quarter i of a block of q6k: the last of four lies in the other ones' spare bits. */
+ALWAYS_INLINE uint8x16_t group_q6k(const uint8_t *const data, const uint32_t g, const uint32_t i)
+{
+    const uint8_t *const at = data + g / 4 * 192 + i * 16;
+    if (g % 4 < 3) return vandq_u8(vld1q_u8(at + g % 4 * 64), vdupq_n_u8(63));
+    const uint8x16_t b1 = vshlq_n_u8(vshrq_n_u8(vld1q_u8(at + 64), 6), 2);
+    const uint8x16_t b2 = vshlq_n_u8(vshrq_n_u8(vld1q_u8(at + 128), 6), 4);
+    return vorrq_u8(vshrq_n_u8(vld1q_u8(at), 6), vorrq_u8(b1, b2));
+}
+
+/* Each half of a block has its own scale and correction, -32 times its half of c. */
+ALWAYS_INLINE void half_q6k(const char *const unit, const act_rows *const x, const uint32_t block,
+                            const uint32_t h, const uint32_t n_rows,
+                            float32x4_t acc[QUARTERS][MAX_R])
+{
+    int32x4_t sum[QUARTERS][MAX_R];
+    sums(ECH_PACK_Q6K, (const uint8_t *)unit + block % 2 * 384, x, block,
+         (groups){ 4 * h, 4 * h + 4 }, n_rows, sum);
+    UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
+    {
+        const float32x4_t d = scales_at(unit, ECH_PACK_Q6K, 2 * h + block % 2, i);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const int32_t both = word(x, j, x->c + (size_t)block * 4);
+            const int32_t c = (int16_t)(h == 0 ? both : both >> 16) * -32;
+            const float32x4_t f = vcvtq_f32_s32(vaddq_s32(sum[i][j], vdupq_n_s32(c)));
+            const float32x4_t s = vdupq_n_f32(scale_of(x, j, block));
+            acc[i][j] = vfmaq_f32(acc[i][j], f, vmulq_f32(d, s));
+        }
+    }
+}
 
 ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const unit,
                              const act_rows *const x, const uint32_t block, const uint32_t n_rows,
                              float32x4_t acc[QUARTERS][MAX_R])
 {
     int32x4_t sum[QUARTERS][MAX_R];
+    if (type == ECH_PACK_Q6K) {
+        half_q6k(unit, x, block, 0, n_rows, acc);
+        half_q6k(unit, x, block, 1, n_rows, acc);
+        return;
+    }
     sums(type, (const uint8_t *)unit + block % 2 * (ech_quant_data_bytes(type) / 2), x, block,
-         n_rows, sum);
+         (groups){ 0, 8 }, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
         const float32x4_t d = scales_at(unit, type, block % 2, i);
@@ -111,6 +155,7 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     }
 
 TILE(tile_q8, ECH_PACK_Q8)
+TILE(tile_q6k, ECH_PACK_Q6K)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
 

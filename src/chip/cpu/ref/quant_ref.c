@@ -32,13 +32,13 @@ void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t facto
         const bool is_finite = max < 0x7f800000u, is_zero = amax < TINY;
         const float inverse = is_finite && !is_zero ? 127.0f / amax : 0.0f;
         s[b] = !is_finite ? NAN : is_zero ? 0.0f : amax / 127.0f;
-        int32_t sum = 0;
+        int32_t sum[2] = { 0, 0 };
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++) {
             const float v = i < len && is_finite ? x[from + i] * inverse : 0.0f;
             q[from + i] = (int8_t)(ech_f32_bits(v + 0x1.8p+23f) & 0xffu);
-            sum += q[from + i];
+            sum[i / 16] += q[from + i];
         }
-        c[b] = sum * factor;
+        c[b] = ech_quant_c(sum[0], sum[1], factor);
     }
 }
 
@@ -47,6 +47,11 @@ static int32_t stored(const ech_pack_type type, const uint8_t *const data, const
                       const uint32_t i)
 {
     if (type == ECH_PACK_Q8) return data[(i / 4) * 64 + lane * 4 + i % 4];
+    if (type == ECH_PACK_Q6K) {
+        const uint8_t *const at = data + i / 16 * 192 + lane * 4 + i % 4;
+        if (i % 16 < 12) return at[i % 16 / 4 * 64] & 63;
+        return at[0] >> 6 | at[64] >> 6 << 2 | at[128] >> 6 << 4;
+    }
     const uint8_t pair = data[(i % 16 / 4) * 64 + lane * 4 + i % 4];
     const int32_t nibble = i < 16 ? pair & 15 : pair >> 4;
     if (type != ECH_PACK_Q6) return nibble;
@@ -61,12 +66,15 @@ static float add_block(const ech_pack_type type, const char *const unit, const u
     const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
     const uint16_t *const scales = (const uint16_t *)(unit + ech_quant_data_bytes(type));
     const float d = ech_f16_to_f32(scales[half * ECH_PANEL + lane]);
-    int32_t sum = 0;
+    int32_t halves[2] = { 0, 0 };
     for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
-        sum += stored(type, data, lane, i) * q[i];
-    if (type != ECH_PACK_Q4M) return fmaf((float)(sum + c), d * s, acc);
+        halves[i / 16] += stored(type, data, lane, i) * q[i];
+    const int32_t sum = halves[0] + halves[1];
+    if (!ech_quant_has_m(type)) return fmaf((float)(sum + c), d * s, acc);
     const float m = ech_f16_to_f32(scales[(2 + half) * ECH_PANEL + lane]);
-    return fmaf(fmaf((float)sum, d, (float)c * m), s, acc);
+    if (type == ECH_PACK_Q4M) return fmaf(fmaf((float)sum, d, (float)c * m), s, acc);
+    const int32_t c0 = (int16_t)c * 32, c1 = (int16_t)(c >> 16) * 32;
+    return fmaf((float)(halves[1] - c1), m * s, fmaf((float)(halves[0] - c0), d * s, acc));
 }
 
 static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
@@ -106,4 +114,9 @@ void ech_k_mm_q4_q8_ref(const ech_mm_args *const a)
 void ech_k_mm_q4m_q8_ref(const ech_mm_args *const a)
 {
     mm_quant(a, ECH_PACK_Q4M);
+}
+
+void ech_k_mm_q6k_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q6K);
 }

@@ -13,6 +13,7 @@ ech_mm_fn ech_k_mm_bf16_bf16_ref;
 
 ech_mm_fn ech_k_mm_q8_q8_ref;
 ech_mm_fn ech_k_mm_q6_q8_ref;
+ech_mm_fn ech_k_mm_q6k_q8_ref;
 ech_mm_fn ech_k_mm_q4_q8_ref;
 ech_mm_fn ech_k_mm_q4m_q8_ref;
 

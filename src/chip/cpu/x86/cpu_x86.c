@@ -62,6 +62,7 @@ static void use_avx2(ech_cpu_ops *const ops)
     ops->mm[ECH_PACK_S8][ECH_ACT_F32] = ech_k_mm_s8_f32_avx2;
     ops->mm[ECH_PACK_Q8][ECH_ACT_Q8] = ech_k_mm_q8_q8_avx2;
     ops->mm[ECH_PACK_Q6][ECH_ACT_Q8] = ech_k_mm_q6_q8_avx2;
+    ops->mm[ECH_PACK_Q6K][ECH_ACT_Q8] = ech_k_mm_q6k_q8_avx2;
     ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_avx2;
     ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_avx2;
     ops->to_q8 = ech_k_to_q8_avx2;
@@ -104,6 +105,7 @@ void ech_cpu_ops_init_x86(ech_cpu_ops *const ops, const uint32_t features)
         ops->name = "avx512_vnni";
         ops->mm[ECH_PACK_Q8][ECH_ACT_Q8] = ech_k_mm_q8_q8_avx512_vnni;
         ops->mm[ECH_PACK_Q6][ECH_ACT_Q8] = ech_k_mm_q6_q8_avx512_vnni;
+        ops->mm[ECH_PACK_Q6K][ECH_ACT_Q8] = ech_k_mm_q6k_q8_avx512_vnni;
         ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_avx512_vnni;
         ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_avx512_vnni;
     }

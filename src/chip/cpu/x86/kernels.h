@@ -24,6 +24,7 @@ ech_mm_fn ech_k_mm_s8_f32_avx2;
 ech_mm_fn ech_k_mm_bf16_bf16_avx2;
 ech_mm_fn ech_k_mm_q8_q8_avx2;
 ech_mm_fn ech_k_mm_q6_q8_avx2;
+ech_mm_fn ech_k_mm_q6k_q8_avx2;
 ech_mm_fn ech_k_mm_q4_q8_avx2;
 ech_mm_fn ech_k_mm_q4m_q8_avx2;
 void ech_k_to_q8_avx2(const float *x, uint32_t n, int32_t factor, void *row);
@@ -37,6 +38,7 @@ ECH_VECTOR_KERNELS(avx512);
 
 ech_mm_fn ech_k_mm_q8_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q6_q8_avx512_vnni;
+ech_mm_fn ech_k_mm_q6k_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4m_q8_avx512_vnni;
 

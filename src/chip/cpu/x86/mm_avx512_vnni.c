@@ -135,12 +135,58 @@ ALWAYS_INLINE __m512 scales_at(const char *const unit, const ech_pack_type type,
         _mm256_load_si256((const __m256i *)(unit + ech_quant_data_bytes(type) + which * 32)));
 }
 
+/* Group g of 4 in half a block of q6k: the last lies in the other ones' spare bits. */
+ALWAYS_INLINE __m512i group_q6k(const char *const at, const uint32_t g)
+{
+    if (g < 3) return _mm512_and_si512(_mm512_load_si512(at + g * 64), _mm512_set1_epi8(63));
+    const __m512i b0 = _mm512_srli_epi16(_mm512_load_si512(at), 6);
+    const __m512i b1 = _mm512_srli_epi16(_mm512_load_si512(at + 64), 4);
+    const __m512i b2 = _mm512_srli_epi16(_mm512_load_si512(at + 128), 2);
+    return _mm512_or_si512(_mm512_or_si512(_mm512_and_si512(b0, _mm512_set1_epi8(3)),
+                                           _mm512_and_si512(b1, _mm512_set1_epi8(12))),
+                           _mm512_and_si512(b2, _mm512_set1_epi8(48)));
+}
+
+/* Each half of a block has its own scale and correction, -32 times its half of c. */
+ALWAYS_INLINE void half_q6k(const char *const *const unit, const act_rows *const x,
+                            const uint32_t block, const uint32_t h, const uint32_t n_panels,
+                            const uint32_t n_rows, __m512 acc[MAX_P][MAX_R])
+{
+    const __m512i factor = _mm512_set1_epi32(h == 0 ? 0xffe0 : -32 * 65536);
+    __m512i sum[MAX_P][MAX_R], w[MAX_P];
+    __m512 d[MAX_P];
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m512i c = _mm512_madd_epi16(quad(x, j, x->c + (size_t)block * 4), factor);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) sum[i][j] = c;
+    }
+    UNROLL for (uint32_t g = 0; g < 4; g++)
+    {
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
+            group_q6k(unit[i] + block % 2 * 384 + h * 192, g);
+        group(x, (size_t)block * ECH_QUANT_BLOCK + h * 16 + g * 4, n_panels, n_rows, w, sum);
+    }
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) d[i] =
+        scales_at(unit[i], ECH_PACK_Q6K, 2 * h + block % 2);
+    UNROLL for (uint32_t j = 0; j < n_rows; j++)
+    {
+        const __m512 s = scale_of(x, j, block);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] = _mm512_fmadd_ps(
+            _mm512_cvtepi32_ps(sum[i][j]), _mm512_mul_ps(d[i], s), acc[i][j]);
+    }
+}
+
 ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
                              const act_rows *const x, const uint32_t block, const uint32_t n_panels,
                              const uint32_t n_rows, __m512 acc[MAX_P][MAX_R])
 {
     const bool has_min = type == ECH_PACK_Q4M;
     __m512i sum[MAX_P][MAX_R];
+    if (type == ECH_PACK_Q6K) {
+        half_q6k(unit, x, block, 0, n_panels, n_rows, acc);
+        half_q6k(unit, x, block, 1, n_panels, n_rows, acc);
+        return;
+    }
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
         const __m512i c = has_min ? _mm512_setzero_si512() : quad(x, j, x->c + (size_t)block * 4);
@@ -213,10 +259,12 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
 
 TILE(tile_q8, ECH_PACK_Q8)
 TILE(tile_q6, ECH_PACK_Q6)
+TILE(tile_q6k, ECH_PACK_Q6K)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
 
 MM_KERNEL(ech_k_mm_q8_q8_avx512_vnni, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx512_vnni, tile_q6)
+MM_KERNEL(ech_k_mm_q6k_q8_avx512_vnni, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx512_vnni, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx512_vnni, tile_q4m)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quantised products with vpmaddubsw and vpmaddwd. Nothing saturates, for any weight byte: what is
- * multiplied are nibbles. Two products of a nibble and an activation are at most 2 * 15 * 127 =
- * 3810, so that the 8 groups of a block can be added in 16 bits: 30480. Then
+ * Quantised products with vpmaddubsw and vpmaddwd. Nothing saturates, for any weight byte. Two
+ * products of a nibble and an activation are at most 2 * 15 * 127 = 3810, so that the 8 groups of a
+ * block can be added in 16 bits: 30480. Of 6 bits, 2 * 63 * 127 = 16002, two groups can.
  *
- *   q4   one such sum per block
- *   q8   two, of the stored byte's low and high nibbles: low + 16 * high
- *   q6   two, of the low nibbles and of the pairs of high bits
+ *   q4       one sum of nibbles per block
+ *   q8       two, of the stored byte's low and high nibbles: low + 16 * high
+ *   q6, q6k  whole numbers, two groups in 16 bits, then in 32
  *
  * (A whole stored byte against the activation would reach 2 * 255 * 127. Taking |w| and giving its
  * sign to the activation stays below 2^15, but has to be widened for every 32 products.)
@@ -135,9 +135,44 @@ ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const 
         sum[i][j] = _mm256_madd_epi16(sum[i][j], ones);
 }
 
-ALWAYS_INLINE __m256i q6_high(const __m256i pairs, const uint32_t which)
+/* Products of 16 columns, whose weights are at most 63, in 32 bits. */
+ALWAYS_INLINE __m256i sum16(const act_rows *const x, const uint32_t j, const size_t at,
+                            const __m256i w[4])
 {
-    return _mm256_and_si256(_mm256_srli_epi16(pairs, (int)(2 * which)), _mm256_set1_epi8(3));
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(w[0], quad(x, j, at)),
+                                       _mm256_maddubs_epi16(w[1], quad(x, j, at + 4)));
+    const __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(w[2], quad(x, j, at + 8)),
+                                       _mm256_maddubs_epi16(w[3], quad(x, j, at + 12)));
+    return _mm256_add_epi32(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones));
+}
+
+/* The same for both halves of a panel, of one load of each activation. */
+ALWAYS_INLINE void sums16(const act_rows *const x, const uint32_t j, const size_t at,
+                          __m256i w[MAX_P][4], __m256i sum[MAX_P])
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    UNROLL for (uint32_t g = 0; g < 4; g += 2)
+    {
+        const __m256i x0 = quad(x, j, at + g * 4), x1 = quad(x, j, at + g * 4 + 4);
+        UNROLL for (uint32_t i = 0; i < 2; i++)
+        {
+            const __m256i two = _mm256_add_epi16(_mm256_maddubs_epi16(w[i][g], x0),
+                                                 _mm256_maddubs_epi16(w[i][g + 1], x1));
+            const __m256i part = _mm256_madd_epi16(two, ones);
+            sum[i] = g == 0 ? part : _mm256_add_epi32(sum[i], part);
+        }
+    }
+}
+
+/* Bits 4 and 5 of a group's numbers, of the four groups whose pairs a byte holds. */
+ALWAYS_INLINE __m256i high_bits(const __m256i pairs, const uint32_t which)
+{
+    const __m256i mask = _mm256_set1_epi8(0x30);
+    if (which == 0) return _mm256_and_si256(_mm256_slli_epi16(pairs, 4), mask);
+    if (which == 1) return _mm256_and_si256(_mm256_slli_epi16(pairs, 2), mask);
+    if (which == 2) return _mm256_and_si256(pairs, mask);
+    return _mm256_and_si256(_mm256_srli_epi16(pairs, 2), mask);
 }
 
 ALWAYS_INLINE void sums_q6(const char *const *const unit, act_rows *const x, const uint32_t block,
@@ -148,16 +183,23 @@ ALWAYS_INLINE void sums_q6(const char *const *const unit, act_rows *const x, con
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
     {
         const char *const at = unit[i / 2] + block % 2 * 384 + i % 2 * 32;
-        __m256i low[MAX_R], high[MAX_R];
-        reload(x, n_rows);
-        UNROLL for (uint32_t g = 0; g < 8; g++)
+        UNROLL for (uint32_t h = 0; h < 2; h++)
         {
-            const __m256i pair = load(at + g % 4 * 64);
-            const __m256i w_low = _mm256_and_si256(g < 4 ? pair : _mm256_srli_epi16(pair, 4), mask);
-            const __m256i w_high = q6_high(load(at + 256 + g % 2 * 64), g / 2);
-            add_parts(x, block, g, n_rows, w_low, w_high, low, high);
+            __m256i w[4];
+            reload(x, n_rows);
+            UNROLL for (uint32_t g = 0; g < 4; g++)
+            {
+                const __m256i pair = load(at + g * 64);
+                const __m256i low = h == 0 ? pair : _mm256_srli_epi16(pair, 4);
+                w[g] = _mm256_or_si256(_mm256_and_si256(low, mask),
+                                       high_bits(load(at + 256 + g % 2 * 64), 2 * h + g / 2));
+            }
+            UNROLL for (uint32_t j = 0; j < n_rows; j++)
+            {
+                const __m256i part = sum16(x, j, (size_t)block * ECH_QUANT_BLOCK + h * 16, w);
+                sum[i][j] = h == 0 ? part : _mm256_add_epi32(sum[i][j], part);
+            }
         }
-        join_parts(low, high, n_rows, sum[i]);
     }
 }
 
@@ -168,11 +210,55 @@ ALWAYS_INLINE __m256 scales_at(const char *const unit, const ech_pack_type type,
         (const __m128i *)(unit + ech_quant_data_bytes(type) + which * 32 + half * 16)));
 }
 
+/* The numbers of half a block of q6k. */
+ALWAYS_INLINE void weights_q6k(const char *const at, __m256i w[4])
+{
+    const __m256i low = _mm256_set1_epi8(63);
+    const __m256i b0 = load(at), b1 = load(at + 64), b2 = load(at + 128);
+    w[0] = _mm256_and_si256(b0, low);
+    w[1] = _mm256_and_si256(b1, low);
+    w[2] = _mm256_and_si256(b2, low);
+    w[3] = _mm256_or_si256(
+        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b0, 6), _mm256_set1_epi8(3)),
+                        _mm256_and_si256(_mm256_srli_epi16(b1, 4), _mm256_set1_epi8(12))),
+        _mm256_and_si256(_mm256_srli_epi16(b2, 2), _mm256_set1_epi8(48)));
+}
+
+/* Each half of a block has its own scale and correction, -32 times its half of c. */
+ALWAYS_INLINE void block_q6k(const char *const *const unit, act_rows *const x, const uint32_t block,
+                             const uint32_t n_rows, __m256 acc[MAX_P][MAX_R])
+{
+    UNROLL for (uint32_t h = 0; h < 2; h++)
+    {
+        const __m256i factor = _mm256_set1_epi32(h == 0 ? 0xffe0 : -32 * 65536);
+        __m256i w[MAX_P][4], sum[MAX_P];
+        reload(x, n_rows);
+        UNROLL for (uint32_t i = 0; i < 2; i++)
+            weights_q6k(unit[0] + block % 2 * 384 + h * 192 + i * 32, w[i]);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
+            const __m256i c = _mm256_madd_epi16(quad(x, j, x->c + (size_t)block * 4), factor);
+            sums16(x, j, (size_t)block * ECH_QUANT_BLOCK + h * 16, w, sum);
+            UNROLL for (uint32_t i = 0; i < 2; i++)
+            {
+                const __m256 d = scales_at(unit[0], ECH_PACK_Q6K, 2 * h + block % 2, i);
+                acc[i][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(sum[i], c)),
+                                            _mm256_mul_ps(d, s), acc[i][j]);
+            }
+        }
+    }
+}
+
 ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
                              act_rows *const x, const uint32_t block, const uint32_t n_panels,
                              const uint32_t n_rows, __m256 acc[MAX_P][MAX_R])
 {
     __m256i sum[MAX_P][MAX_R];
+    if (type == ECH_PACK_Q6K) {
+        block_q6k(unit, x, block, n_rows, acc);
+        return;
+    }
     if (type == ECH_PACK_Q8)
         sums_q8(unit, x, block, n_panels, n_rows, sum);
     else if (type == ECH_PACK_Q6)
@@ -236,10 +322,12 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
 
 TILE(tile_q8, ECH_PACK_Q8)
 TILE(tile_q6, ECH_PACK_Q6)
+TILE(tile_q6k, ECH_PACK_Q6K)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
 
 MM_KERNEL(ech_k_mm_q8_q8_avx2, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx2, tile_q6)
+MM_KERNEL(ech_k_mm_q6k_q8_avx2, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx2, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx2, tile_q4m)

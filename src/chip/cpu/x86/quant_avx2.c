@@ -38,24 +38,30 @@ static inline uint32_t max_magnitude(const __m256 v[4])
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-/* Stores 32 bytes, returns their sum. */
-static inline int32_t store_block(const __m256 v[4], const float inverse, int8_t *const q)
+static inline int32_t sum_of(const __m256i v)
+{
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+/* Stores 32 bytes, returns what corrects their products. */
+static inline int32_t store_block(const __m256 v[4], const float inverse, const int32_t factor,
+                                  int8_t *const q)
 {
     const __m256 scale = _mm256_set1_ps(inverse);
     __m256i n[4];
     for (int i = 0; i < 4; i++)
         n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], scale));
-    const __m256i sum =
-        _mm256_add_epi32(_mm256_add_epi32(n[0], n[1]), _mm256_add_epi32(n[2], n[3]));
+    const __m256i first = _mm256_add_epi32(n[0], n[1]), second = _mm256_add_epi32(n[2], n[3]);
     const __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
     /* Packing works within halves: put the words back in order. */
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(bytes, order));
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-    return _mm_cvtsi128_si32(s);
+    if (factor != ECH_QUANT_HALVES) return sum_of(_mm256_add_epi32(first, second)) * factor;
+    return ech_quant_c(sum_of(first), sum_of(second), factor);
 }
 
 void ech_k_to_q8_avx2(const float *const x, const uint32_t n, const int32_t factor, void *const row)
@@ -76,6 +82,6 @@ void ech_k_to_q8_avx2(const float *const x, const uint32_t n, const int32_t fact
                 v[i] = _mm256_setzero_ps();
         const float inverse = is_finite && !is_zero ? 127.0f / amax : 0.0f;
         s[b] = !is_finite ? NAN : is_zero ? 0.0f : amax / 127.0f;
-        c[b] = store_block(v, inverse, q + from) * factor;
+        c[b] = store_block(v, inverse, factor, q + from);
     }
 }
