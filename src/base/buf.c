@@ -53,7 +53,10 @@ ech_status ech_buf_append(ech_buf *const b, const void *const ptr, const size_t 
     return ECH_OK;
 }
 
-ech_status ech_buf_push(ech_buf *const b, const char c) { return ech_buf_append(b, &c, 1); }
+ech_status ech_buf_push(ech_buf *const b, const char c)
+{
+    return ech_buf_append(b, &c, 1);
+}
 
 ech_status ech_buf_puts(ech_buf *const b, const char *const cstr)
 {
@@ -98,17 +101,24 @@ ech_status ech_buf_read_fd(ech_buf *const b, const int fd, const char *const pat
         b->len += (size_t)n;
         b->data[b->len] = '\0';
         if (b->len - start > max_bytes) {
-            return ech_fail(err, ECH_ELIMIT, "reading %s: larger than the limit of %zu bytes", path, max_bytes);
+            return ech_fail(err, ECH_ELIMIT, "reading %s: larger than the limit of %zu bytes", path,
+                            max_bytes);
         }
     }
 }
 
-ech_status ech_buf_read_file(ech_buf *const b, const char *const path, const size_t max_bytes,
-                             ech_error *const err)
+static ech_status read_file(ech_buf *const b, const char *const path, const size_t max_bytes,
+                            const bool is_regular, ech_error *const err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    /* Nobody may ever write to a pipe: it is opened without waiting for that, and refused. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | (is_regular ? O_NONBLOCK : 0));
     if (fd < 0) {
         return ech_fail_errno(err, errno == ENOENT ? ECH_ENOTFOUND : ECH_EIO, "opening %s", path);
+    }
+    if (is_regular && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        (void)close(fd);
+        return ech_fail(err, ECH_EIO, "opening %s: it is not a regular file", path);
     }
     const size_t start = b->len;
     const ech_status rc = ech_buf_read_fd(b, fd, path, max_bytes, err);
@@ -118,4 +128,16 @@ ech_status ech_buf_read_file(ech_buf *const b, const char *const path, const siz
         b->data[start] = '\0';
     }
     return rc;
+}
+
+ech_status ech_buf_read_file(ech_buf *const b, const char *const path, const size_t max_bytes,
+                             ech_error *const err)
+{
+    return read_file(b, path, max_bytes, false, err);
+}
+
+ech_status ech_buf_read_regular(ech_buf *const b, const char *const path, const size_t max_bytes,
+                                ech_error *const err)
+{
+    return read_file(b, path, max_bytes, true, err);
 }

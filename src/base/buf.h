@@ -36,9 +36,9 @@ static inline bool ech_str_eq(const ech_str a, const ech_str b)
 }
 
 typedef struct ech_buf {
-    char *data;  /* NULL until the first append */
+    char *data; /* NULL until the first append */
     size_t len;
-    size_t cap;  /* bytes allocated, the uncounted zero included */
+    size_t cap; /* bytes allocated, the uncounted zero included */
 } ech_buf;
 
 void ech_buf_fini(ech_buf *b);
@@ -52,10 +52,15 @@ ech_status ech_buf_puts(ech_buf *b, const char *cstr);
 ech_status ech_buf_printf(ech_buf *b, const char *fmt, ...) ECH_PRINTF_(2, 3);
 ech_status ech_buf_vprintf(ech_buf *b, const char *fmt, va_list ap);
 
-static inline ech_str ech_buf_view(const ech_buf *const b) { return (ech_str){ b->data, b->len }; }
+static inline ech_str ech_buf_view(const ech_buf *const b)
+{
+    return (ech_str){ b->data, b->len };
+}
 
 /* Reads a whole file and appends it. Fails with ELIMIT when it is larger than max_bytes. */
 ech_status ech_buf_read_file(ech_buf *b, const char *path, size_t max_bytes, ech_error *err);
+/* The same of a regular file alone: a model's folder may hold a pipe, which would be waited for. */
+ech_status ech_buf_read_regular(ech_buf *b, const char *path, size_t max_bytes, ech_error *err);
 /* The same to the end of a descriptor that is open; name: what errors call it. */
 ech_status ech_buf_read_fd(ech_buf *b, int fd, const char *name, size_t max_bytes, ech_error *err);
 

@@ -362,6 +362,18 @@ ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options 
     return ech_engine_open_how(ret_engine, options, &how, err);
 }
 
+/* A trace is written at the end, when it is too late to say that there is no such folder. */
+static ech_status take_trace_path(ech_engine *e, const char *path, ech_error *err)
+{
+    if (path == NULL) return ECH_OK;
+    FILE *const f = fopen(path, "ae");
+    if (f == NULL) return ech_fail_errno(err, ECH_EIO, "opening the trace %s", path);
+    (void)fclose(f);
+    e->trace_path = strdup(path);
+    if (e->trace_path == NULL) return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
+    return ECH_OK;
+}
+
 ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options *options,
                                const ech_open_how *how, ech_error *err)
 {
@@ -380,11 +392,8 @@ ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options
     e->chip_options_bytes = how->chip_options_bytes;
     e->loading.is_packing = how->is_packing;
     fill_defaults(&e->options);
-    if (options->trace_path != NULL && (e->trace_path = strdup(options->trace_path)) == NULL) {
-        ech_engine_close(&e);
-        return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
-    }
-    const ech_status rc = start(e, options, err);
+    ech_status rc = take_trace_path(e, options->trace_path, err);
+    if (rc == ECH_OK) rc = start(e, options, err);
     if (rc != ECH_OK) {
         ech_engine_close(&e);
         return rc;

@@ -12,7 +12,11 @@ ech_status ech_json_load_any(const char *const path, const size_t max_bytes,
                              json_t **const ret_root, ech_error *const err)
 {
     ech_buf text = { 0 };
-    ECH_TRY(ech_buf_read_file(&text, path, max_bytes, err));
+    const ech_status rc = ech_buf_read_regular(&text, path, max_bytes, err);
+    if (rc != ECH_OK) {
+        ech_buf_fini(&text);
+        return rc;
+    }
     json_error_t at;
     json_t *const root =
         json_loadb(text.data != NULL ? text.data : "", text.len, JSON_REJECT_DUPLICATES, &at);

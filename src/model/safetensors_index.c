@@ -166,7 +166,7 @@ ech_status ech_safetensors_read_index(ech_weights *const ts, const char *const i
     json_t *root = NULL;
     index_reader ix = { .ts = ts, .path = index_path, .err = err };
     json_error_t at;
-    ech_status rc = ech_buf_read_file(&text, index_path, INDEX_BYTES_MAX, err);
+    ech_status rc = ech_buf_read_regular(&text, index_path, INDEX_BYTES_MAX, err);
     if (rc != ECH_OK) goto out;
     ix.folder = ech_path_folder(index_path);
     if (ix.folder == NULL) {

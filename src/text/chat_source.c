@@ -11,6 +11,7 @@
 #include "echelon/chat.h"
 #include "src/base/buf.h"
 #include "src/base/error.h"
+#include "src/text/tokenizer_parts.h"
 
 /* "chat_template": a text, or a list of {name, template}. */
 static const json_t *pick(const json_t *const templates)
@@ -26,10 +27,13 @@ static const json_t *pick(const json_t *const templates)
 
 static ech_status read_from_config(ech_buf *const b, const char *const path, ech_error *const err)
 {
-    json_error_t why;
-    json_t *const config = json_load_file(path, 0, &why);
+    ech_buf text = { 0 };
+    ech_status rc = ech_buf_read_regular(&text, path, ECH_TOKENIZER_MAX_BYTES, err);
+    json_t *const config = rc == ECH_OK ? json_loadb(text.data, text.len, 0, NULL) : NULL;
+    ech_buf_fini(&text);
+    if (rc != ECH_OK && rc != ECH_ENOTFOUND) return rc;
     const json_t *const source = pick(json_object_get(config, "chat_template"));
-    ech_status rc = ECH_OK;
+    rc = ECH_OK;
     if (!json_is_string(source))
         rc = ech_fail(err, ECH_ENOTFOUND, "reading %s: it has no chat template", path);
     else if (ech_buf_append(b, json_string_value(source), json_string_length(source)) != ECH_OK)
@@ -48,7 +52,7 @@ ech_status ech_chat_read_source(char **const ret_source, size_t *const ret_len,
     if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
         return ech_fail(err, ECH_ENOTFOUND, "reading %s: it holds no chat template", dir);
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-    ech_status rc = ech_buf_read_file(&b, path, ECH_TEMPLATE_SOURCE_MAX, err);
+    ech_status rc = ech_buf_read_regular(&b, path, ECH_TEMPLATE_SOURCE_MAX, err);
     if (rc == ECH_ENOTFOUND) {
         (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
         rc = read_from_config(&b, path, err);

@@ -584,7 +584,7 @@ static ech_status read_file(const char *const dir, const char *const name, const
         return ech_fail(err, ECH_EINVAL, "opening a tokenizer: the path is too long");
     }
     ech_error why = { 0 };
-    const ech_status rc = ech_buf_read_file(out, path, ECH_TOKENIZER_MAX_BYTES, &why);
+    const ech_status rc = ech_buf_read_regular(out, path, ECH_TOKENIZER_MAX_BYTES, &why);
     if (rc == ECH_OK || (rc == ECH_ENOTFOUND && is_optional)) return ECH_OK;
     if (err != NULL) *err = why;
     return rc;

@@ -56,7 +56,8 @@ static void take_shape(toy_shape *const s, const char *const name)
 
 static void take_option(setup *const o, const char *const name, const char *const value)
 {
-    static const char *const types[] = { "f32", "f16", "bf16", "s8", "q8", "q4", "q4m", "q6", "q6k", NULL };
+    static const char *const types[] = { "f32", "f16", "bf16", "s8",  "q8",
+                                         "q4",  "q4m", "q6",   "q6k", NULL };
     static const char *const kvs[] = { "f16", "f32", "bf16", "q8", NULL };
     static const char *const computes[] = { "f32", "bf16", NULL };
     static const char *const isas[] = { "auto", "ref", "avx2", "avx512", NULL };

@@ -134,7 +134,7 @@ def streams_that_are_closed_hurt_nobody():
         assert without(fds).returncode == 1, fds
     for args in (["generate"], ["generate", "--chat", "-"], ["tokenize"], ["tokenize", "--jsonl"]):
         check_line(run(*args, stdin=None, preexec_fn=lambda: os.close(0)), 1, b"input")
-        with open_folder() as folder:
+        with tempfile.TemporaryDirectory() as folder:
             check_line(run(*args, stdin=folder), 1, b"input")
     ours, theirs = socket.socketpair()  # what some programs give their children
     with ours, theirs:
@@ -178,6 +178,32 @@ def a_constraint_is_text():
             f.write(b'root ::= "\xff"')
         for args in (["--regex", "a\udcff"], ["--choice", "a", "--choice", "\udcfe"], ["--grammar", f"{d}/g"]):
             check_line(run("generate", "-p", "x", *args), 2, b"not UTF-8")
+
+
+@test
+def a_model_folder_may_hold_anything():
+    """A pipe that nobody writes to, a folder, a device that never ends, in the place of each file."""
+    files = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+             "model.safetensors", "model.safetensors.index.json"]
+    makers = [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)]
+    for name in files:
+        for make in makers:
+            with tempfile.TemporaryDirectory() as folder:
+                for other in os.listdir(TALE):
+                    if other != name:
+                        os.symlink(os.path.abspath(os.path.join(TALE, other)), os.path.join(folder, other))
+                if name.endswith("index.json"):
+                    os.unlink(os.path.join(folder, "model.safetensors"))
+                make(os.path.join(folder, name))
+                with open(os.path.join(folder, "messages"), "w", encoding="utf-8") as f:
+                    json.dump([{"role": "user", "content": "Hello"}], f)
+                r = run("generate", "--model-dir", folder, "-n", "1", "--chat", f.name)
+                check_line(r, 1, name.encode())
+
+
+@test
+def a_trace_that_cannot_be_written_is_said_at_once():
+    check_line(run("generate", "-p", "x", "-n", "1", "--trace", "/nowhere/trace.json"), 1, b"/nowhere/trace.json")
 
 
 @test
