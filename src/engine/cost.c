@@ -8,6 +8,8 @@
 enum { FIRST_ROWS = 16 };
 /* From so many prompt rows on, a step says something of their cost. */
 enum { MIN_ROWS = 4 };
+/* Times vary by a tenth and more from step to step; the slowest should be near what is wanted. */
+#define AIM    0.9
 #define WEIGHT 0.2 /* of a new time in a mean */
 
 /* Towards larger and smaller values alike: a mean that rises faster than it falls is the mean of
@@ -25,12 +27,14 @@ static uint32_t bucket_of(uint32_t n_decode)
     return b;
 }
 
-/* Of these decode rows; where they were never seen alone, of the next fewer ones, then of more. */
+/* Of these decode rows; where they were never seen alone, of the next fewer ones and as many rows
+ * of a prompt as there are more, else of more ones. */
 static double base_of(const ech_cost *c, uint32_t n_decode)
 {
     const uint32_t bucket = bucket_of(n_decode);
-    for (uint32_t b = bucket + 1; b-- > 0;)
-        if (c->base_ns[b] > 0) return c->base_ns[b];
+    if (c->base_ns[bucket] > 0) return c->base_ns[bucket];
+    for (uint32_t b = bucket; b-- > 0;)
+        if (c->base_ns[b] > 0) return c->base_ns[b] + (n_decode - (1u << b)) * c->row_ns;
     for (uint32_t b = bucket + 1; b < ECH_COST_BASES; b++)
         if (c->base_ns[b] > 0) return c->base_ns[b];
     return 0;
@@ -70,7 +74,7 @@ uint32_t ech_cost_budget(const ech_cost *c, uint32_t n_decode, int64_t target_ns
         target = 50.0 * ECH_NS_PER_MS;
         if (2 * base > target) target = 2 * base;
     }
-    const double rows = (target - base) / c->row_ns;
+    const double rows = (AIM * target - base) / c->row_ns;
     if (rows < 1) return 1;
     return rows < 1e6 ? (uint32_t)rows : 1000000;
 }

@@ -9,6 +9,9 @@
  * The next step is planned while one runs, on the guess that no answer ends in it: the rows of one
  * that does were computed for nothing, and nothing of them is seen.
  */
+#include <math.h>
+#include <time.h>
+
 #include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -226,6 +229,14 @@ static void complete_step(ech_engine *e)
 
 /* ---- the thread ---- */
 
+/* A burst arrives within a moment, and the first step would be its first request's alone: who was
+ * idle waits a quarter of a decode step for the others. */
+static void await_companions(const ech_engine *e)
+{
+    const struct timespec moment = { .tv_nsec = (long)fmin(e->cost.solo_ns / 4, 1e8) };
+    (void)nanosleep(&moment, NULL);
+}
+
 static void idle(ech_engine *e)
 {
     publish(e);
@@ -233,6 +244,7 @@ static void idle(ech_engine *e)
     if (e->next_replace_ns > 0 && e->next_replace_ns < until) until = e->next_replace_ns;
     const int64_t limit = ech_now_ns() + 3600 * ECH_NS_PER_S;
     take_requests(e, until < limit ? until : limit);
+    if (e->sched.waiting.n > 0) await_companions(e);
 }
 
 static void turn(ech_engine *e)

@@ -401,7 +401,7 @@ static void gather(gathering *g, const ech_seq *seq)
 }
 
 /*
- * Prompts that came together while nobody decodes: the first half of them is computed before the
+ * Prompts that came together while nobody decodes: more than half of them are computed before the
  * first answer begins, or it would take a good part of every step from all the others. Their last
  * rows wait for that, for as many rows as a step may cost at most.
  */
@@ -415,8 +415,8 @@ static bool gathers_prompts(const ech_sched *s)
     }
     for (const ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next)
         gather(&g, seq);
-    return g.n_complete + 1 < (g.n_prompts + 1) / 2 &&
-           g.rows < (uint64_t)DEEPEST * s->max_prompt_rows;
+    const uint32_t most = g.n_prompts > 2 ? g.n_prompts / 2 + 1 : 1;
+    return g.n_complete + 1 < most && g.rows < (uint64_t)DEEPEST * s->max_prompt_rows;
 }
 
 /* Rows that a sequence has ready. */

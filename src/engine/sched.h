@@ -6,7 +6,7 @@
  * pages. A plan takes decode rows first, one of every running sequence that has one; then prompt
  * rows up to a budget: half to the oldest prompt, half to the one that is nearest to its end, so
  * that a long prompt goes on and a short one doesn't wait for it. Of prompts that came together
- * while nobody decodes, the first half begins to decode at the same time, once it is computed.
+ * while nobody decodes, more than half begin to decode at the same time, once they are computed.
  *
  *     waiting ──admit──> running ──end──> ended ──last step done──> released
  *        ^────preempt───────┘

@@ -57,12 +57,12 @@ def parse_row(row):
     return {"streams": 1, "n": int(m[2]), "depth": int(m[3] or 0), "kind": m[1]}
 
 
-def run_echelon(a, path, row):
+def run_echelon(a, path, row, peaks):
     t = parse_row(row)
     args = [a.echelon, "bench", path, "-r", str(a.repetitions), "-o", "json", "-d", str(t["depth"]),
             "-p", str(t["n"] if t["kind"] == "pp" else 0),
             "-n", str(t["n"] if t["kind"] == "tg" else 0), "-b", str(t["streams"])]
-    if a.bf16 and "BF16" in path:
+    if a.bf16 and "BF16" in path and peaks["bf16"] > 1.5 * peaks["f32"]:
         args += ["--compute", "bf16"]
     r = call(args, a.timeout)[0]
     return {k: r[k] for k in ("median_ts", "samples_ts", "read_fraction", "peak_fraction", "product",
@@ -125,7 +125,7 @@ def one_round(a, path, row):
         except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as e:
             peer[f"fa{fa}"] = {"error": str(e)[:300]}
     try:
-        ours = run_echelon(a, path, row)
+        ours = run_echelon(a, path, row, before)
     except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as e:
         ours = {"error": str(e)[:300]}
     return {"file": os.path.basename(path), "row": row, "time": time.strftime("%FT%TZ", time.gmtime()),
@@ -212,7 +212,7 @@ def arguments():
     p.add_argument("--repetitions", type=int, default=1, help="inside a round, after a warm-up")
     p.add_argument("--match", help="a pattern that 'FILE ROW' must hold")
     p.add_argument("--peer-fa", type=lambda s: [int(x) for x in s.split(",")], default=[1, 0])
-    p.add_argument("--bf16", action="store_true", help="BF16 files with --compute bf16")
+    p.add_argument("--bf16", action="store_true", help="BF16 files with --compute bf16, on a CPU with such products")
     p.add_argument("--minutes", type=float, help="no round begins after so long")
     p.add_argument("--timeout", type=int, default=900, help="seconds of one program")
     a = p.parse_args()

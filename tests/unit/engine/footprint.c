@@ -76,8 +76,12 @@ static void take_worker(h_footprint *f, ech_worker *w)
     f->buffers = c.buffers;
     f->regions = c.regions;
     f->reserve = c.reserve_used;
-    if (ech_worker_child_info(w, 0, &chip, NULL) == ECH_OK)
-        f->chip_anon_kb = status_kb((long)chip.pid, "RssAnon:");
+    /* A chip that was just killed has no memory, and its successor is there in a moment. */
+    for (int i = 0; i < 5000 && f->chip_anon_kb == 0; i++) {
+        if (i > 0) (void)usleep(1000);
+        if (ech_worker_child_info(w, 0, &chip, NULL) == ECH_OK)
+            f->chip_anon_kb = status_kb((long)chip.pid, "RssAnon:");
+    }
 }
 
 h_footprint h_footprint_take(ech_engine *e)

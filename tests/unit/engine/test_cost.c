@@ -24,10 +24,10 @@ static void the_budget_stays_below_the_target(void **state)
         ech_cost_observe(&c, 1, 0, 10 * MS);
         ech_cost_observe(&c, 1, 32, 10 * MS + 32 * MS / 2); /* half a ms a row */
     }
-    assert_in_range(ech_cost_budget(&c, 1, 50 * MS), 78, 82);
-    assert_in_range(ech_cost_budget(&c, 1, 0), 78, 82);  /* 50 ms is more than 2 × 10 */
+    assert_in_range(ech_cost_budget(&c, 1, 50 * MS), 68, 72); /* nine tenths of it */
+    assert_in_range(ech_cost_budget(&c, 1, 0), 68, 72);       /* 50 ms is more than 2 × 10 */
     assert_int_equal(ech_cost_budget(&c, 1, 5 * MS), 1); /* can't be met: goes on all the same */
-    assert_in_range(ech_cost_budget(&c, 1, 1000 * MS), 1960, 2000);
+    assert_in_range(ech_cost_budget(&c, 1, 1000 * MS), 1760, 1800);
 }
 
 static void a_slow_solo_step_raises_the_default_target(void **state)
@@ -38,7 +38,7 @@ static void a_slow_solo_step_raises_the_default_target(void **state)
         ech_cost_observe(&c, 1, 0, 100 * MS);
         ech_cost_observe(&c, 1, 10, 200 * MS);
     }
-    assert_in_range(ech_cost_budget(&c, 1, 0), 9, 11); /* 2 × 100 ms */
+    assert_in_range(ech_cost_budget(&c, 1, 0), 7, 9); /* 2 × 100 ms */
 }
 
 /* Sixteen rows take longer than the target: prompts get half of the time, not one row a step. */
@@ -51,9 +51,26 @@ static void the_default_target_follows_the_decode_rows(void **state)
         ech_cost_observe(&c, 16, 0, 90 * MS);
         ech_cost_observe(&c, 16, 32, (90 + 32) * MS);
     }
-    assert_in_range(ech_cost_budget(&c, 16, 0), 80, 100);
-    assert_in_range(ech_cost_budget(&c, 1, 0), 35, 45);
+    assert_in_range(ech_cost_budget(&c, 16, 0), 60, 80);
+    assert_in_range(ech_cost_budget(&c, 1, 0), 30, 40);
     assert_int_equal(ech_cost_budget(&c, 16, 50 * MS), 1); /* as it was wanted */
+}
+
+/* Beside a burst's later prompts its first answers never run alone, so their step is not known. */
+static void the_default_target_of_rows_that_were_never_alone(void **state)
+{
+    (void)state;
+    ech_cost c = { 0 };
+    for (int i = 0; i < 10; i++)
+        ech_cost_observe(&c, 1, 0, 17 * MS);
+    for (int i = 0; i < 4; i++)
+        ech_cost_observe(&c, 0, 256, 256 * 3 * MS);
+    uint32_t rows = 0;
+    for (int i = 0; i < 40; i++) {
+        rows = ech_cost_budget(&c, 8, 0);
+        ech_cost_observe(&c, 8, rows, (52 + 3 * rows) * MS);
+    }
+    assert_in_range(rows, 6, 20);
 }
 
 /* Sixteen streams made a dear base; one is left, and no step without prompt rows shows it. */
@@ -117,6 +134,7 @@ int main(void)
         cmocka_unit_test(the_budget_stays_below_the_target),
         cmocka_unit_test(a_slow_solo_step_raises_the_default_target),
         cmocka_unit_test(the_default_target_follows_the_decode_rows),
+        cmocka_unit_test(the_default_target_of_rows_that_were_never_alone),
         cmocka_unit_test(a_base_that_is_too_large_comes_down),
         cmocka_unit_test(more_streams_than_were_seen_are_learned),
         cmocka_unit_test(steps_of_a_long_prompt_keep_the_target),
