@@ -46,10 +46,30 @@ static void read_choice(const char *path, char *out, size_t cap)
     if (open != NULL) (void)snprintf(out, cap, "%.*s", (int)strcspn(open + 1, "]"), open + 1);
 }
 
-static uint64_t cache_bytes(int name)
+/* A word of a file of the first CPU's cache. */
+static bool read_cache(unsigned index, const char *name, char out[16])
 {
-    const long n = sysconf(name);
-    return n > 0 ? (uint64_t)n : 0;
+    char path[80];
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name);
+    FILE *const f = fopen(path, "re");
+    if (f == NULL) return false;
+    const bool ok = fscanf(f, "%15s", out) == 1;
+    (void)fclose(f);
+    return ok;
+}
+
+/* The data cache of a level, as the kernel sees it: sysconf() counts other guests' CPUs in on some
+ * virtual machines, and names ten times the third level that is there. */
+static uint64_t cache_bytes(unsigned level)
+{
+    char word[16], type[16];
+    for (unsigned i = 0; read_cache(i, "level", word); i++) {
+        if (strtoul(word, NULL, 10) != level) continue;
+        if (!read_cache(i, "type", type) || strcmp(type, "Instruction") == 0) continue;
+        if (!read_cache(i, "size", word)) return 0;
+        return strtoull(word, NULL, 10) << (strchr(word, 'M') != NULL ? 20 : 10);
+    }
+    return 0;
 }
 
 static void read_limits(ech_machine_info *info)
@@ -123,9 +143,9 @@ ech_status ech_machine_info_get(ech_machine_info *ret, ech_error *err)
         .n_nodes = m.n_nodes,
         .quota_cpus = m.quota_cpus,
         .threads = cpu.n_threads,
-        .l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE),
-        .l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE),
-        .l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE),
+        .l1d_bytes = cache_bytes(1),
+        .l2_bytes = cache_bytes(2),
+        .l3_bytes = cache_bytes(3),
         .memory_bytes = m.memory_bytes,
         .memory_available = ech_memory_available(NULL),
     };

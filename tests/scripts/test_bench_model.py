@@ -77,6 +77,12 @@ def doctor(folder):
     env = {"XDG_CACHE_HOME": os.path.join(folder, "cache")}
     d = json.loads(run("doctor", "--json", "--read-bytes", "16M", env=env).stdout)
     assert d["last_run"] is None and d["threads"] >= 1 and d["cores"] >= 1
+    for level in (2, 3):  # as the kernel sees them; sysconf counts other guests' CPUs in
+        for index in range(8):
+            at = f"/sys/devices/system/cpu/cpu0/cache/index{index}/"
+            if os.path.exists(at + "level") and open(at + "level").read().strip() == str(level):
+                size = open(at + "size").read().strip()
+                assert d[f"l{level}_bytes"] == int(size[:-1]) << {"K": 10, "M": 20}[size[-1]], size
     kernels = {(p["weights"], p["activations"]): p["kernels"] for p in d["paths"]}
     assert ("q8", "q8") in kernels and ("f32", "f32") in kernels
     assert d["measured"]["read_bytes_per_second"] > 1e6
