@@ -106,7 +106,7 @@ static const ech_option OPTIONS[] = {
       256, NULL },
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N",
       "most prompt tokens in one step; default: the engine's", 1, 512, NULL },
-    ECH_QUANTIZE_OPTION,
+    ECH_LOAD_OPTIONS,
     ECH_KV_TYPE_OPTION,
     { "kv-memory", 0, ECH_OPT_SIZE, &kv_memory, "BYTES",
       "memory for keys and values; default: what the tests need", 0, 0, NULL },

@@ -39,6 +39,8 @@ static const ech_option OPTIONS[] = {
     { "max-seq-len", 'c', ECH_OPT_INT, &max_seq_len, "N",
       "tokens that a text may have; default: the model's own limit", 1, 1 << 30, NULL },
     ECH_KV_TYPE_OPTION,
+    ECH_COMPUTE_OPTION,
+    ECH_LOAD_OPTIONS,
     { "prefill-chunk", 0, ECH_OPT_INT, &prefill_chunk, "N", "most tokens in one step; default 256",
       1, 512, NULL },
     { "threads", 'j', ECH_OPT_INT, &threads, "N", "cores of a chip; default: all physical cores", 1,

@@ -16,6 +16,7 @@
 #include "echelon/server.h"
 #include "src/base/log.h"
 #include "src/cli/commands.h"
+#include "src/cli/last_run.h"
 #include "src/cli/load_options.h"
 #include "src/cli/sd_notify.h"
 
@@ -28,8 +29,7 @@ static ech_strings served_names, more_addresses;
 static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_chunk,
                drain_timeout = 30, max_queued;
 static int64_t max_tokens, ping_ms, write_timeout_s, request_timeout_s, header_timeout_s,
-    idle_timeout_s,
-    max_connections;
+    idle_timeout_s, max_connections;
 static uint64_t kv_memory, max_body, max_header_bytes;
 static bool print_api, next_port, insecure, strict, any_model, no_prefix_cache, inherit_sockets,
     audit_text;
@@ -316,6 +316,7 @@ static int run(const int argc, char **const argv)
         (void)fflush(stdout);
     }
     serve_until_told(server, &signals);
+    ech_last_run_keep("serve", ech_server_engine(server));
     ech_server_close(&server);
     return ECH_EXIT_OK;
 }

@@ -51,7 +51,7 @@ extern ech_score_options ech_score_given;
           1,                                                                                       \
           512,                                                                                     \
           NULL },                                                                                  \
-        ECH_KV_TYPE_OPTION, ECH_COMPUTE_OPTION, ECH_QUANTIZE_OPTION
+        ECH_KV_TYPE_OPTION, ECH_COMPUTE_OPTION, ECH_LOAD_OPTIONS
 
 /* Sums over ids that were counted. */
 typedef struct ech_score_sum {

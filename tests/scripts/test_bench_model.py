@@ -8,6 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 
 ECHELON = os.environ["ECHELON"]
 MODEL = "models/tale"
@@ -73,6 +76,19 @@ def refusals(folder):
     assert "of a depth of 64 tokens" in text.stderr, text.stderr
 
 
+def loading(folder):
+    """What generate takes to load a model, those that measure take too."""
+    text = os.path.join(folder, "text")
+    open(text, "w").write("Once upon a time there was a king. " * 60)
+    how = ["--quantize", "q8", "--cache-dir", os.path.join(folder, "packed")]
+    outputs = []
+    for args in (["--no-cache"], ["--load", "copy"], ["--load", "map"]):
+        outputs.append(run("perplexity", MODEL, text, "--ctx", "64", "--chunks", "4", "--json", *how, *args).stdout)
+        run("bench", MODEL, "-p", "16", "-n", "8", *FAST, *how, *args)
+        outputs[-1] += run("embed", MODEL, "One", *how, *args).stdout
+    assert outputs[0] == outputs[1] == outputs[2], outputs
+
+
 def doctor(folder):
     env = {"XDG_CACHE_HOME": os.path.join(folder, "cache")}
     d = json.loads(run("doctor", "--json", "--read-bytes", "16M", env=env).stdout)
@@ -94,6 +110,20 @@ def doctor(folder):
     run("generate", "-m", MODEL, "-p", "One", "-n", "8", env=env)
     text = run("doctor", "--read-bytes", "16M", env=env).stdout
     assert "last run     generate of " in text and "of the read" in text, text
+    with subprocess.Popen([ECHELON, "serve", "-m", MODEL, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          env={**os.environ, **env}) as server:
+        url = server.stdout.readline().strip()
+        ask = urllib.request.Request(url + "/v1/completions", data=b'{"prompt": "One", "max_tokens": 8}')
+        for _ in range(100):  # until the weights are there
+            try:
+                assert urllib.request.urlopen(ask, timeout=30).status == 200
+                break
+            except urllib.error.HTTPError as e:
+                assert e.code == 503, e.code
+                time.sleep(0.1)
+        server.terminate()
+        assert server.wait(30) == 0
+    assert "last run     serve of " in run("doctor", "--read-bytes", "16M", env=env).stdout
 
     # A file that is anything at all is no last run.
     path = os.path.join(folder, "cache/echelon/last-run.json")
@@ -110,7 +140,7 @@ def doctor(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for check in (formats, refusals, doctor):
+        for check in (formats, refusals, loading, doctor):
             check(folder)
             print(check.__name__, "ok")
 
