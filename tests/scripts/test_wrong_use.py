@@ -134,7 +134,7 @@ def streams_that_are_closed_hurt_nobody():
         assert without(fds).returncode == 1, fds
     for args in (["generate"], ["generate", "--chat", "-"], ["tokenize"], ["tokenize", "--jsonl"]):
         check_line(run(*args, stdin=None, preexec_fn=lambda: os.close(0)), 1, b"input")
-        with tempfile.TemporaryDirectory() as folder:
+        with open_folder() as folder:
             check_line(run(*args, stdin=folder), 1, b"input")
     ours, theirs = socket.socketpair()  # what some programs give their children
     with ours, theirs:
