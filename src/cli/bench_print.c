@@ -2,6 +2,10 @@
 /*
  * Rows of `echelon bench MODEL`, as JSON objects first; tables are written from these. avg, stddev
  * and samples are llama-bench's; median and roofline are ours. Main thread.
+ *
+ * Ownership: an object that a function returns is the caller's. Columns of the Markdown table
+ * are those that people paste beside llama-bench's; the roofline says how far a row is from what
+ * this machine can do at all.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +17,7 @@
 
 /* ---- numbers ---- */
 
+/* Of an even number the mean of both in the middle. */
 static double median(const double *x, uint32_t n)
 {
     double sorted[ECH_BENCH_MAX_REPS];
@@ -39,6 +44,7 @@ static double deviation(const double *x, uint32_t n)
     return n > 1 ? sqrt(sum / (n - 1)) : 0;
 }
 
+/* All samples are kept: whoever doubts a mean can look at them. */
 static json_t *array_of(const double *x, uint32_t n)
 {
     json_t *const a = json_array();
@@ -49,6 +55,7 @@ static json_t *array_of(const double *x, uint32_t n)
 
 /* ---- the roofline ---- */
 
+/* The least that a repetition could read and multiply, whatever code does it. */
 typedef struct work {
     double bytes, macs; /* of one repetition */
 } work;
@@ -68,12 +75,17 @@ static work work_of(const ech_bench *b, const ech_bench_test *t)
                    .macs = (double)b->info.step_params * t->n_gen * t->n_streams };
 }
 
+/* In the order of ech_meter_kind. */
 static const char *product_name(ech_meter_kind kind)
 {
     static const char *const NAMES[] = { "read", "int8", "bf16", "f32" };
     return NAMES[kind];
 }
 
+/*
+ * Both limits are measured just before each repetition, so that a noisy neighbour lowers them
+ * too. The larger share is the limit that counts.
+ */
 static void add_roofline(const ech_bench *b, const ech_bench_row *row, double seconds, json_t *o)
 {
     const work w = work_of(b, &row->test);
@@ -94,6 +106,7 @@ static void add_roofline(const ech_bench *b, const ech_bench_row *row, double se
 
 /* ---- a row ---- */
 
+/* llama-bench's names, with the streams between. */
 void ech_bench_test_name(const ech_bench_test *t, char *out, size_t cap)
 {
     char streams[16] = "", depth[24] = "";
@@ -103,6 +116,10 @@ void ech_bench_test_name(const ech_bench_test *t, char *out, size_t cap)
                    t->n_prompt > 0 ? t->n_prompt : t->n_gen, streams, depth);
 }
 
+/*
+ * The same test is one with the same four numbers, wherever it stands in the file. Medians are
+ * compared: a mean follows its outliers.
+ */
 static void add_compared(const json_t *old, json_t *o)
 {
     static const char *const KEYS[] = { "n_prompt", "n_gen", "n_depth", "n_streams" };
@@ -123,6 +140,7 @@ static void add_compared(const json_t *old, json_t *o)
     }
 }
 
+/* The same in every row, as llama-bench repeats it: a row can be read by itself. */
 static json_t *subject_json(const ech_bench *b, const ech_bench_subject *s)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:s}", "version",
@@ -134,6 +152,7 @@ static json_t *subject_json(const ech_bench *b, const ech_bench_subject *s)
                      "compute", s->compute);
 }
 
+/* NULL: out of memory. A repetition of 0 ns, which a clock could give, counts as one. */
 json_t *ech_bench_row_json(const ech_bench *b, const ech_bench_subject *s, const ech_bench_row *row,
                            const json_t *old)
 {
@@ -179,6 +198,7 @@ static double number_of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+/* Two more columns where a saved run stands beside. */
 void ech_bench_print_md_head(bool compares)
 {
     (void)printf("| model | size | params | backend | threads | type_k | type_v | test | t/s | "
@@ -188,6 +208,7 @@ void ech_bench_print_md_head(bool compares)
                  compares ? " ---: | ---: |" : "");
 }
 
+/* Flushed row by row: a run may take an hour. */
 void ech_bench_print_md(const ech_bench_subject *s, const json_t *row)
 {
     const double mib = (double)s->model_size / 1048576, millions = (double)s->model_n_params / 1e6;
@@ -229,6 +250,7 @@ static void print_csv_text(const char *text)
     (void)putchar('"');
 }
 
+/* Whole numbers stay whole; a column that the row lacks is 0. */
 void ech_bench_print_csv(const json_t *row)
 {
     for (size_t i = 0; i < sizeof CSV_COLUMNS / sizeof CSV_COLUMNS[0]; i++) {

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report; see bench_report.h. Failed requests count as failed and in no time. */
+/*
+ * The report; see bench_report.h. Failed requests count as failed and in no time.
+ *
+ * Ownership: records are the caller's and only read; the object that ech_bench_sum_up() returns
+ * is the caller's to free. Times are in milliseconds but in the detail. Invariant: every number
+ * of the report follows from the run's records; only the date doesn't. Main thread, when all
+ * streams are joined.
+ */
 #include "src/cli/bench_report.h"
 
 #include <math.h>
@@ -33,6 +40,10 @@ static double ms_between(const int64_t from_ns, const int64_t to_ns)
     return (double)(to_ns - from_ns) * 1e-6;
 }
 
+/*
+ * vLLM's: the time after the first token over the tokens after it. 0 where there is only one,
+ * which counts as good.
+ */
 static double tpot_of(const ech_bench_record *const r)
 {
     return r->n_completion > 1 ? ms_between(r->first_ns, r->last_ns) / (double)(r->n_completion - 1)
@@ -48,7 +59,10 @@ static void series_fini(series s[N_SERIES])
     }
 }
 
-/* Room for every value of each series. */
+/*
+ * Room for every value of each series. Gaps are counted first: their number is that of the
+ * chunks. All or none.
+ */
 static bool series_alloc(series s[N_SERIES], const ech_bench_run *const run)
 {
     size_t gaps = 1;
@@ -91,6 +105,10 @@ static bool series_open(series s[N_SERIES], const ech_bench_run *const run)
     return true;
 }
 
+/*
+ * std is that of the population, as numpy's default. The difference of squares may come out
+ * below 0 by rounding.
+ */
 static void put_series(json_t *const out, const char *const name, const series *const s)
 {
     double sum = 0;
@@ -126,6 +144,7 @@ typedef struct totals {
     int64_t completed, good, prompt, completion;
 } totals;
 
+/* A limit that wasn't given is always kept. */
 static bool is_good(const ech_bench_run *const run, const ech_bench_record *const r)
 {
     return (run->goodput_ttft <= 0 || ms_between(r->start_ns, r->first_ns) <= run->goodput_ttft) &&
@@ -154,7 +173,10 @@ static int by_time(const void *const a, const void *const b)
     return (x > y) - (x < y);
 }
 
-/* The most requests that were in flight together. */
+/*
+ * The most requests that were in flight together. A sweep over sorted starts and ends: how many
+ * have begun less how many are over by then. An end at the same moment counts as over.
+ */
 static int64_t peak_in_flight(const ech_bench_run *const run)
 {
     int64_t *const starts = calloc(2 * run->n + 1, sizeof *starts); /* [n], then the [n] ends */
@@ -178,7 +200,11 @@ static int64_t peak_in_flight(const ech_bench_run *const run)
     return (int64_t)most;
 }
 
-/* The most chunks within one second of the run, seconds counted from its start. */
+/*
+ * The most chunks within one second of the run, seconds counted from its start. Gaps are added
+ * up from the first token, so the times need not be kept. Without memory 0, as a report without
+ * it is better than none.
+ */
 static double peak_rate(const ech_bench_run *const run)
 {
     const size_t n_bins = (size_t)run->seconds + 2;
@@ -203,6 +229,10 @@ static double peak_rate(const ech_bench_run *const run)
     return (double)most;
 }
 
+/*
+ * The keys of vLLM's result files, also those that say little here: scripts that read them look
+ * for all.
+ */
 static void put_head(json_t *const out, const ech_bench_run *const run)
 {
     char date[32];
@@ -219,6 +249,7 @@ static void put_head(json_t *const out, const ech_bench_run *const run)
     json_decref(head);
 }
 
+/* request_goodput is null where no goal was set: 0 would mean that none was met. */
 static void put_sums(json_t *const out, const ech_bench_run *const run)
 {
     const totals s = totals_of(run);
@@ -266,6 +297,7 @@ static void put_detail(json_t *const out, const ech_bench_run *const run)
     }
 }
 
+/* NULL: out of memory. The order of the members is that of printing. */
 json_t *ech_bench_sum_up(const ech_bench_run *const run)
 {
     series s[N_SERIES];
@@ -309,6 +341,7 @@ static void print_histogram(const char *const name, const series *const s)
     (void)printf("▏ %.2f ms\n", s->v[s->n - 1]);
 }
 
+/* Numbers first, then the shape of each series: two humps don't show in percentiles. */
 void ech_bench_print(const ech_bench_run *const run, const json_t *const sums)
 {
     const char *key;
@@ -334,6 +367,10 @@ void ech_bench_print(const ech_bench_run *const run, const json_t *const sums)
 
 /* ---- picture -------------------------------------------------------------------------------- */
 
+/*
+ * Grey from the sending to the first token, blue to the end; red is a request that failed. A row
+ * for each, six units apart.
+ */
 static void plot_request(FILE *const f, const ech_bench_run *const run, const size_t i,
                          const double scale)
 {
@@ -348,6 +385,10 @@ static void plot_request(FILE *const f, const ech_bench_run *const run, const si
                   i * 6 + 10, x2 - x1, r->ok ? "#2457c5" : "#b3261e");
 }
 
+/*
+ * Written without a library: rectangles are all it has. False with errno when the file can't be
+ * written.
+ */
 bool ech_bench_plot(const ech_bench_run *const run, const char *const path)
 {
     FILE *const f = fopen(path, "w");

@@ -2,6 +2,10 @@
 /*
  * TLS of the client on GnuTLS; see client_tls.h. Invariant: no byte of a request is sent before
  * the handshake has proved the server's name, unless --insecure said not to ask.
+ *
+ * Ownership: a trust may serve many sessions, also of several threads at once, and must outlive
+ * them; sockets stay the caller's. Left out: certificates of our own, revocation lists, session
+ * resumption: a call is one connection.
  */
 #include "src/cli/client_tls.h"
 
@@ -14,6 +18,7 @@
 
 #include "src/base/error.h"
 
+/* As the server's: TLS 1.0 and 1.1 are off (RFC 8996). */
 #define PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.2:+VERS-TLS1.3"
 
 struct ech_trust {
@@ -30,6 +35,10 @@ ech_client_tls_flags ech_cli_tls;
 
 /* ---- whom to trust -------------------------------------------------------------------------- */
 
+/*
+ * No authority at all is an error here: every handshake would fail later, with a text that says
+ * less.
+ */
 static ech_status add_authorities(const ech_trust *const t, const char *const file,
                                   ech_error *const err)
 {
@@ -45,6 +54,7 @@ static ech_status add_authorities(const ech_trust *const t, const char *const fi
                     "name a file with --ca-file");
 }
 
+/* With --insecure nothing is read: it is for machines that have no authorities. */
 ech_status ech_trust_open(ech_trust **const ret, const ech_client_tls_flags *const flags,
                           ech_error *const err)
 {
@@ -71,12 +81,17 @@ void ech_trust_close(ech_trust **const trust)
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
+/* Certificates may name addresses as well; only the name in the hello may not be one. */
 static bool is_address(const char *const host)
 {
     unsigned char a[sizeof(struct in6_addr)];
     return inet_pton(AF_INET, host, a) == 1 || inet_pton(AF_INET6, host, a) == 1;
 }
 
+/*
+ * http/1.1 is all that http_client.c reads. The check of the name runs inside the handshake,
+ * before a byte of the request is sent.
+ */
 static int set_up(const ech_client_tls *const s, const ech_trust *const trust,
                   const char *const host, const int fd)
 {
@@ -92,6 +107,7 @@ static int set_up(const ech_client_tls *const s, const ech_trust *const trust,
     return rc;
 }
 
+/* The socket doesn't block. *ret is written on success only. */
 ech_status ech_client_tls_open(ech_client_tls **const ret, const ech_trust *const trust,
                                const char *const host, const int fd, ech_error *const err)
 {
@@ -134,6 +150,7 @@ static ech_status fail_untrusted(const ech_client_tls *const s, ech_error *const
     return rc;
 }
 
+/* ECH_EAGAIN: wait for what ech_client_tls_events() says and call again. */
 ech_status ech_client_tls_handshake(ech_client_tls *const tls, ech_error *const err)
 {
     int rc;
@@ -166,6 +183,9 @@ ssize_t ech_client_tls_recv(ech_client_tls *const tls, void *const buf, const si
     return rc == GNUTLS_E_PREMATURE_TERMINATION ? 0 : as_errno(rc);
 }
 
+/*
+ * GnuTLS keeps a record that didn't go out whole: called with data again it would send it twice.
+ */
 ssize_t ech_client_tls_send(ech_client_tls *const tls, const void *const buf, const size_t len)
 {
     const ssize_t rc = tls->is_sending ? gnutls_record_send(tls->session, NULL, 0)

@@ -3,6 +3,11 @@
  * `echelon bench MODEL`: speed of prompts and of generation, at depths and with several streams, on
  * the engine that generates and serves. Options and columns are llama-bench's where it has them.
  * One process, one engine for all rows; main thread.
+ *
+ * Invariant: rows are measured one after another with nothing else in the engine, and each
+ * stands as soon as it is done. Sizes of the engine (context, rows, KV memory) are what the
+ * largest test needs, so that options of tests are enough. Exit codes: those of the error; a
+ * slower result than the saved one is none.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -21,7 +26,10 @@
 enum { MAX_LIST = 32, MAX_TESTS = 4 * MAX_LIST };
 #define MAX_SAVED_BYTES (16u << 20)
 
-/* Numbers separated by commas. */
+/*
+ * Numbers separated by commas. Room on the stack; one more than fits is an error and not left
+ * out.
+ */
 typedef struct numbers {
     uint32_t at[MAX_LIST];
     uint32_t n;
@@ -35,6 +43,7 @@ static const char *output = "md", *save_path, *compare_path;
 
 /* ---- the command line ---- */
 
+/* The list replaces the default as a whole. A sign is refused before strtoul can wrap it. */
 static const char *take_numbers(const char *value, uint32_t max, numbers *ret)
 {
     ret->n = 0;
@@ -52,6 +61,7 @@ static const char *take_numbers(const char *value, uint32_t max, numbers *ret)
     return ret->n > 0 ? NULL : "must have a number";
 }
 
+/* 2^24 is above every context; the engine refuses what the model can't hold. */
 static const char *take_prompts(const char *name, const char *value)
 {
     (void)name;
@@ -70,6 +80,7 @@ static const char *take_depths(const char *name, const char *value)
     return take_numbers(value, 1 << 24, &depths);
 }
 
+/* 64 rows are the most that a step has. */
 static const char *take_streams(const char *name, const char *value)
 {
     (void)name;
@@ -79,6 +90,7 @@ static const char *take_streams(const char *name, const char *value)
     return wrong;
 }
 
+/* The pointer goes into argv. */
 static const char *take_output(const char *name, const char *value)
 {
     static const char *const KNOWN[] = { "md", "csv", "json", "jsonl" };
@@ -121,12 +133,16 @@ static const ech_option OPTIONS[] = {
 
 /* ---- the tests ---- */
 
+/* 0 tokens mean that this kind of test isn't wanted. */
 static void add_test(ech_bench_test *tests, uint32_t *n, ech_bench_test t)
 {
     if ((t.n_prompt > 0 || t.n_gen > 0) && *n < MAX_TESTS) tests[(*n)++] = t;
 }
 
-/* Depth by depth, so that a deeper one finds the shallower one computed. */
+/*
+ * Depth by depth, so that a deeper one finds the shallower one computed. A prompt is always one
+ * stream: several at once would be a question of the scheduler's, not of the kernels'.
+ */
 static uint32_t list_tests(ech_bench_test *tests)
 {
     uint32_t n = 0;
@@ -147,6 +163,7 @@ static uint32_t list_tests(ech_bench_test *tests)
 
 /* ---- opening ---- */
 
+/* The context and the KV memory of the largest test; more would only be reserved. */
 static void set_sizes(const ech_bench_test *tests, uint32_t n, uint64_t token_bytes,
                       ech_engine_options *o)
 {
@@ -161,7 +178,10 @@ static void set_sizes(const ech_bench_test *tests, uint32_t n, uint64_t token_by
     o->kv_memory = kv_memory > 0 ? kv_memory : tokens * token_bytes;
 }
 
-/* The type that most bytes of the files have. */
+/*
+ * The type that most bytes of the files have. Files mix types; the name says the one that most
+ * of the bytes have.
+ */
 static const char *main_type(const ech_model *m)
 {
     const char *best = "";
@@ -178,6 +198,7 @@ static const char *main_type(const ech_model *m)
     return best;
 }
 
+/* The first columns of llama-bench: a name, a size, a count. */
 static void describe(const ech_model *m, ech_bench_subject *s)
 {
     ech_model_info info;
@@ -194,6 +215,10 @@ static void describe(const ech_model *m, ech_bench_subject *s)
     s->compute = ech_compute_name(ech_cli_load.compute);
 }
 
+/*
+ * The model is opened twice: once for its headers, which the sizes come from, then by the
+ * engine. After a failure what is open stays in *b, for bench() to close.
+ */
 static ech_status open_engine(ech_bench *b, const char *path, const ech_bench_test *tests,
                               uint32_t n, ech_bench_subject *s, ech_error *err)
 {
@@ -223,6 +248,7 @@ static ech_status open_engine(ech_bench *b, const char *path, const ech_bench_te
 
 /* ---- saved runs ---- */
 
+/* Before anything is measured: a file that can't be read should not cost the run. */
 static ech_status load_saved(json_t **ret, ech_error *err)
 {
     ech_buf text = { 0 };
@@ -242,7 +268,10 @@ static ech_status load_saved(json_t **ret, ech_error *err)
     return rc;
 }
 
-/* Beside its place, then renamed in: whole or not there. */
+/*
+ * Beside its place, then renamed in: whole or not there. Written after all rows, so that a saved
+ * run is one that ended.
+ */
 static ech_status save_rows(const json_t *rows, ech_error *err)
 {
     ech_buf part = { 0 };
@@ -260,12 +289,14 @@ static ech_status save_rows(const json_t *rows, ech_error *err)
 
 /* ---- running ---- */
 
+/* JSON has no head: its keys stand in every row. */
 static void print_head(bool compares)
 {
     if (strcmp(output, "md") == 0) ech_bench_print_md_head(compares);
     if (strcmp(output, "csv") == 0) ech_bench_print_csv_head();
 }
 
+/* md, csv and jsonl are printed row by row, json as one array at the end. */
 static void print_row(const ech_bench_subject *s, const json_t *row)
 {
     if (strcmp(output, "md") == 0) ech_bench_print_md(s, row);
@@ -277,6 +308,7 @@ static void print_row(const ech_bench_subject *s, const json_t *row)
     }
 }
 
+/* The name of the running test is on the terminal only, and gone before its row is printed. */
 static ech_status run_tests(ech_bench *b, const ech_bench_subject *s, const ech_bench_test *tests,
                             uint32_t n, const json_t *old, json_t *rows, ech_error *err)
 {
@@ -300,6 +332,10 @@ static ech_status run_tests(ech_bench *b, const ech_bench_subject *s, const ech_
     return save_rows(rows, err);
 }
 
+/*
+ * The first error ends it; rows before it were printed, but nothing is saved: half a run
+ * compares badly.
+ */
 static ech_status bench(const char *path, ech_error *err)
 {
     ech_bench_test tests[MAX_TESTS];

@@ -4,6 +4,10 @@
  * in the same minute: the floor that two spinning processes reach over one cache line, the bare
  * hand-over, runs of 1 to 4096 no-op tasks and the line through them, chains, fan-out and fan-in, a
  * long stream through a small window, the wake-up of an idle tree, and a replacement.
+ *
+ * One worker with one child, no model, no chip: what is timed is the runtime alone. Main thread.
+ * Exit codes: those of the error; numbers have no bound here, --compare prints ratios and judges
+ * nothing.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -63,6 +67,7 @@ static bool as_json, as_markdown;
 static const char *compare_file, *trace_file;
 static int64_t stream_tasks = 1000000;
 
+/* Callables and buffers are registered before the worker forks, and used by every graph. */
 static ech_worker *worker;
 static ech_callable noop_id;
 static ech_buffer buffer;
@@ -77,7 +82,10 @@ static int compare_ns(const void *const a, const void *const b)
     return (x > y) - (x < y);
 }
 
-/* Sorts, and keeps the percentiles in units of `per` nanoseconds. */
+/*
+ * Sorts, and keeps the percentiles in units of `per` nanoseconds. At least one sample. p99.9 of
+ * a hundred runs is the slowest of them.
+ */
 static void keep(number *const out, int64_t *const ns, const size_t n, const double per)
 {
     qsort(ns, n, sizeof *ns, compare_ns);
@@ -107,6 +115,7 @@ static void fit(const double *const x, const double *const y, const size_t n, do
 /* ---- The floor ---------------------------------------------------------------------------------
  */
 
+/* The child: it ends by the parent's SIGKILL only. */
 static _Noreturn void answer_for_ever(uint32_t *const word)
 {
     for (uint32_t n = 1;; n += 2) {
@@ -116,7 +125,10 @@ static _Noreturn void answer_for_ever(uint32_t *const word)
     }
 }
 
-/* Two processes, one cache line, nothing else. */
+/*
+ * Two processes, one cache line, nothing else. Before the worker exists, so that nothing of it
+ * runs beside. No runtime on this machine can be faster than that.
+ */
 static ech_status measure_floor(int64_t *const ns, ech_error *const err)
 {
     uint32_t *const word =
@@ -151,6 +163,7 @@ static ech_status noop(ech_task *const task, ech_error *const err)
     return ECH_OK;
 }
 
+/* One set of arguments is used again and again: making it isn't what is measured. */
 static ech_status submit_noop(ech_orch *const o, const ech_tag tag, const ech_tensor *const t,
                               ech_error *const err)
 {
@@ -173,6 +186,7 @@ static ech_tensor element(const uint64_t i)
     return ech_tensor_view(buffer, i * 4, ECH_DTYPE_U32, 1, &one);
 }
 
+/* Each task writes what the next one reads: nothing can run side by side. */
 static ech_status chain(ech_orch *const o, void *const arg, ech_error *const err)
 {
     const ech_tensor t = element(0);
@@ -181,6 +195,9 @@ static ech_status chain(ech_orch *const o, void *const arg, ech_error *const err
     return ECH_OK;
 }
 
+/*
+ * One task writes all, 256 work on an element each, one reads all: the dependencies of a layer.
+ */
 static ech_status fan(ech_orch *const o, void *const arg, ech_error *const err)
 {
     const uint64_t all = 257;
@@ -209,6 +226,7 @@ static ech_status stream(ech_orch *const o, void *const arg, ech_error *const er
 /* ---- Measuring ---------------------------------------------------------------------------------
  */
 
+/* A run is timed from the call to its return, submitting included. */
 static ech_status time_runs(const ech_orch_fn fn, int64_t n_tasks, const size_t n_runs,
                             int64_t *const ns, ech_error *const err)
 {
@@ -220,6 +238,7 @@ static ech_status time_runs(const ech_orch_fn fn, int64_t n_tasks, const size_t 
     return ECH_OK;
 }
 
+/* The first of both passes warms up. */
 static ech_status measure_trips(int64_t *const ns, ech_error *const err)
 {
     for (int i = 0; i < 2; i++)
@@ -228,6 +247,10 @@ static ech_status measure_trips(int64_t *const ns, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * Sizes are powers of two, so that a weighted line has small and large ones; small runs are
+ * repeated more often, as they vary more.
+ */
 static ech_status measure_sizes(int64_t *const ns, ech_error *const err)
 {
     double x[16], y50[16], y99[16], y999[16];
@@ -255,6 +278,7 @@ static ech_status measure_sizes(int64_t *const ns, ech_error *const err)
     return ECH_OK;
 }
 
+/* The stream is one long run: its percentiles are one number three times. */
 static ech_status measure_shapes(int64_t *const ns, ech_error *const err)
 {
     ECH_TRY(time_runs(chain, 1000, 100, ns, err));
@@ -276,6 +300,10 @@ static ech_status measure_wake(int64_t *const ns, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * The child is killed from outside, as the kernel would for want of memory; runs go on until the
+ * loss is noticed, then the clock starts.
+ */
 static ech_status measure_replace(int64_t *const ns, ech_error *const err)
 {
     for (size_t i = 0; i < 30; i++) {
@@ -293,6 +321,7 @@ static ech_status measure_replace(int64_t *const ns, ech_error *const err)
     return ECH_OK;
 }
 
+/* In this order: registering comes before init, which forks. */
 static ech_status open_worker(ech_error *const err)
 {
     ech_worker_options o = ech_worker_options_default();
@@ -343,6 +372,7 @@ static void print_table(void)
                numbers[i].label, numbers[i].p50, numbers[i].p99, numbers[i].p999);
 }
 
+/* What the file doesn't have is left out: older files lack newer numbers. */
 static ech_status print_ratios(ech_error *const err)
 {
     json_error_t je;
@@ -363,6 +393,7 @@ static ech_status print_ratios(ech_error *const err)
     return ECH_OK;
 }
 
+/* Closing may fail as well; the first error is the one that is reported. */
 static int run(const int argc, char **const argv)
 {
     (void)argv;

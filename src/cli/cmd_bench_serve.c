@@ -3,6 +3,11 @@
  * `echelon bench serve`: load on any server that speaks /v1/completions, and what its clients see.
  * One thread per stream in flight; each writes its own record, the main thread prints the progress
  * and reports (bench_report.h) when all are joined.
+ *
+ * Invariant: what is sent depends on the options and the seed alone, so that two servers can be
+ * compared. Names and definitions of the numbers are those of vLLM's benchmark. Each request has
+ * a connection of its own, whose opening is a part of its first token's time. Exit codes: 1 when
+ * a request failed, 2 for wrong usage. Left out: chat, tokenizing; prompts of ids need neither.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -66,6 +71,7 @@ static const ech_option OPTIONS[] = {
       "write an SVG: each request's wait and tokens over time", 0, 0, NULL },
 };
 
+/* Written before the threads start, read by them; the words that say so are atomic. */
 typedef struct load {
     ech_url url;
     ech_bench_record
@@ -91,6 +97,11 @@ static uint64_t mix(uint64_t *const s)
 
 /* ---- one request ---------------------------------------------------------------------------- */
 
+/*
+ * Each prompt has a generator of its own, so that it doesn't depend on which thread takes it.
+ * Prompts share nothing but by chance, unless a prefix is asked for: a cache of prefixes has
+ * nothing to give.
+ */
 static json_t *random_ids(const int64_t index)
 {
     json_t *const ids = json_array();
@@ -104,6 +115,10 @@ static json_t *random_ids(const int64_t index)
     return ids;
 }
 
+/*
+ * ignore_eos and temperature 0: every answer has the length that was asked for, in every run.
+ * Lines of a file are used again from the start when there are fewer than requests.
+ */
 static char *request_body(const load *const l, const int64_t index)
 {
     json_t *const prompt =
@@ -123,6 +138,10 @@ typedef struct taking {
     ech_bench_record *r;
 } taking;
 
+/*
+ * A chunk counts, whatever tokens it carries: gaps are what a reader sees. Without memory a gap
+ * is lost, not the run.
+ */
 static void note_chunk(load *const l, ech_bench_record *const r)
 {
     const int64_t now = ech_now_ns();
@@ -142,6 +161,10 @@ static void note_chunk(load *const l, ech_bench_record *const r)
     r->last_ns = now;
 }
 
+/*
+ * Good is what ended with [DONE] after some text: a stream that just stops was cut. The server's
+ * own usage counts tokens, chunks don't.
+ */
 static bool take_frame(void *const ctx, const char *const data, const size_t len)
 {
     const taking *const t = ctx;
@@ -166,6 +189,10 @@ static bool take_frame(void *const ctx, const char *const data, const size_t len
     return true;
 }
 
+/*
+ * Ten minutes without a byte are a failure. The record is this thread's alone until it is
+ * joined.
+ */
 static void run_one(load *const l, const int64_t index)
 {
     ech_bench_record *const r = &l->records[index];
@@ -205,6 +232,10 @@ static void sleep_until(const int64_t t_ns)
     }
 }
 
+/*
+ * With a rate a request waits for its time of arrival; when all threads are busy it starts late,
+ * and only --max-concurrency can mend that.
+ */
 static void *stream_main(void *const arg)
 {
     load *const l = arg;
@@ -219,7 +250,10 @@ static void *stream_main(void *const arg)
 
 /* ---- the whole load ------------------------------------------------------------------------- */
 
-/* Times between two arrivals of a Poisson process are exponential. */
+/*
+ * Times between two arrivals of a Poisson process are exponential. Planned beforehand from the
+ * seed: all servers get the same bursts. The half keeps the logarithm from 0.
+ */
 static void plan_arrivals(load *const l)
 {
     uint64_t s = (uint64_t)seed ^ UINT64_C(0xA5A5A5A5A5A5A5A5);
@@ -231,6 +265,7 @@ static void plan_arrivals(load *const l)
     }
 }
 
+/* Relaxed reads: the line is a hint. */
 static void show_progress(const load *const l)
 {
     if (isatty(STDERR_FILENO) != 1) return;
@@ -240,6 +275,10 @@ static void show_progress(const load *const l)
                   (double)ech_load_relaxed(&l->tokens) / (seconds > 0 ? seconds : 1));
 }
 
+/*
+ * With fewer threads than asked for the requests are all made, but the numbers would be of
+ * another load: an error.
+ */
 static int run_load(load *const l)
 {
     const int64_t n_threads = concurrency < n_prompts ? concurrency : n_prompts;
@@ -267,6 +306,7 @@ static int run_load(load *const l)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+/* Empty lines are passed over. No more are read than requests are made. */
 static int read_lines(load *const l)
 {
     if (strcmp(dataset, "file") != 0) {
@@ -297,6 +337,7 @@ static int read_lines(load *const l)
     return l->n_lines > 0 ? ECH_EXIT_OK : ech_usage_error("%s holds no prompt", dataset_file);
 }
 
+/* One reason and a count: thousands of the same line help nobody. */
 static void print_first_failure(const load *const l, const int64_t failed)
 {
     for (int64_t i = 0; i < n_prompts; i++) {
@@ -307,6 +348,7 @@ static void print_first_failure(const load *const l, const int64_t failed)
     }
 }
 
+/* The report comes also when requests failed: those that did not are measured. */
 static int report(const load *const l)
 {
     const ech_bench_run bench = {
@@ -340,6 +382,7 @@ static int report(const load *const l)
     return failed > 0 ? ECH_EXIT_FAILED : ECH_EXIT_OK;
 }
 
+/* The threads are joined before. */
 static void load_fini(load *const l)
 {
     ech_url_close(&l->url);

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `echelon cache list|clear`: what packed weights lie on the disk, and getting rid of them. */
+/*
+ * `echelon cache list|clear`: what packed weights lie on the disk, and getting rid of them.
+ *
+ * The folder is the one that loading uses (--cache-dir, else the default), read by the library;
+ * nothing here knows how a file of it is made. Clearing says what it has removed, so that a
+ * script sees when it was nothing. Left out: removing single files; they are made anew when they
+ * are needed. Main thread.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +22,13 @@
 
 static bool as_json;
 
+/* Decimal, as `inspect` and file managers show sizes. */
 static double in_mb(const uint64_t bytes)
 {
     return (double)bytes / 1e6;
 }
 
+/* Local time, for people; JSON has seconds. */
 static const char *time_text(const int64_t s, char buf[32])
 {
     struct tm tm;
@@ -29,11 +38,19 @@ static const char *time_text(const int64_t s, char buf[32])
     return buf;
 }
 
+/*
+ * Unfinished is what a writer that was killed has left; unusable what another version or a
+ * broken disk has.
+ */
 static const char *state_of(const ech_cache_entry *const e)
 {
     return e->unfinished ? "unfinished" : e->usable ? "usable" : "unusable";
 }
 
+/*
+ * What can't be used has no type and no model to show; its state stands there instead. All of
+ * them count in the sum: they take the room.
+ */
 static void print_entries(const ech_cache_entry *const list, const size_t n)
 {
     uint64_t total = 0;
@@ -48,6 +65,7 @@ static void print_entries(const ech_cache_entry *const list, const size_t n)
     (void)printf("%zu file%s, %.1f MB\n", n, n == 1 ? "" : "s", in_mb(total));
 }
 
+/* NULL when a path isn't UTF-8 or memory ends; printing then fails as a whole. */
 static json_t *entry_json(const ech_cache_entry *const e)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I}", "path", e->path, "state",
@@ -90,6 +108,7 @@ static int clear_files(void)
     return ECH_EXIT_OK;
 }
 
+/* One word is needed: `clear` must not be what a mistyped option ends in. */
 static int run(const int argc, char **const argv)
 {
     if (argc == 1 && strcmp(argv[0], "list") == 0) return list_files();

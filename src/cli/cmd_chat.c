@@ -3,6 +3,12 @@
  * `echelon chat`: a conversation in the terminal. It talks to a server over HTTP, to --url or to
  * one that it opens in its own process on loopback behind a key of its own: there is one way to
  * chat. One thread; Ctrl-C stops the answer, not the program.
+ *
+ * Invariant: the conversation holds what was said and answered, in order, so that each request
+ * is the whole of it: the server keeps nothing. An answer that failed without a word leaves the
+ * question in the list, and /regen asks again. Errors of an answer are printed in brackets and
+ * don't end the program; only what keeps it from starting does. Left out: tools, images,
+ * reasoning of earlier turns (templates drop it).
  */
 #include <jansson.h>
 #include <signal.h>
@@ -25,6 +31,7 @@
 
 static const char *model_dir, *url_text, *api_key, *system_text, *model_name, *trace;
 static int64_t threads, max_tokens, seed = -1;
+/* -1: not given; the server's default stands, which is the model's own. */
 static double temperature = -1, top_p = -1;
 static bool think;
 static ech_ask_flags asked = { .reasoning_budget = -1 };
@@ -84,6 +91,7 @@ typedef struct chat {
 /* Set by Ctrl-C while an answer is read. */
 static volatile int stop_answer;
 
+/* All that a handler may do. */
 static void on_interrupt(const int sig)
 {
     (void)sig;
@@ -92,6 +100,9 @@ static void on_interrupt(const int sig)
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
+/*
+ * Reasoning is dim on a terminal and not kept. Both names of its field are read: servers differ.
+ */
 static void print_delta(chat *const c, const json_t *const delta)
 {
     const char *reasoning = json_string_value(json_object_get(delta, "reasoning_content"));
@@ -116,6 +127,11 @@ static void print_delta(chat *const c, const json_t *const delta)
     (void)fflush(stdout);
 }
 
+/*
+ * False ends the reading. The usage comes in the last chunk before [DONE]; a frame that is no
+ * JSON is passed over, as every function of jansson takes NULL. An error may come in the middle
+ * of a stream, whose status was 200.
+ */
 static bool take_frame(void *const ctx, const char *const data, const size_t len)
 {
     chat *const c = ctx;
@@ -140,6 +156,10 @@ static bool take_frame(void *const ctx, const char *const data, const size_t len
     return c->failure[0] == '\0';
 }
 
+/*
+ * The system prompt goes first and isn't one of the messages, so that /system changes it for the
+ * whole conversation. malloc'ed; NULL: out of memory.
+ */
 static char *request_body(const chat *const c)
 {
     json_t *const body = json_deep_copy(c->settings);
@@ -157,7 +177,11 @@ static char *request_body(const chat *const c)
     return text;
 }
 
-/* Answers the last message; what was written before it was stopped is kept as the answer. */
+/*
+ * Answers the last message; what was written before it was stopped is kept as the answer. The
+ * text so far is an answer as well, also after Ctrl-C or a failure: the model should know what
+ * the user has read. status 0: no answer came, the error says why.
+ */
 static void answer(chat *const c)
 {
     char *const body = request_body(c);
@@ -216,6 +240,7 @@ static void cmd_help(chat *const c, const char *const arg)
         "Ctrl-C         stops the answer\n");
 }
 
+/* Out of memory: the old one stays. */
 static void set_system(chat *const c, const char *const text)
 {
     char *const copy = strdup(text);
@@ -233,6 +258,10 @@ static void cmd_system(chat *const c, const char *const arg)
     }
 }
 
+/*
+ * What is JSON is taken as such (0.7, true, {…}), everything else as a string. No field is
+ * checked here: the server says what it doesn't take.
+ */
 static void cmd_set(chat *const c, const char *const arg)
 {
     char name[64];
@@ -249,6 +278,7 @@ static void cmd_set(chat *const c, const char *const arg)
     (void)json_object_set_new(c->settings, name, value);
 }
 
+/* Twice in a row works, as does a try after a failure, when the last message is the user's. */
 static void cmd_regen(chat *const c, const char *const arg)
 {
     (void)arg;
@@ -264,12 +294,14 @@ static void cmd_regen(chat *const c, const char *const arg)
     answer(c);
 }
 
+/* Settings and system prompt stay. */
 static void cmd_clear(chat *const c, const char *const arg)
 {
     (void)arg;
     (void)json_array_clear(c->messages);
 }
 
+/* What /load reads. An existing file is written over, as in a shell. */
 static void cmd_save(chat *const c, const char *const arg)
 {
     json_t *const all = json_pack("{s:s, s:O, s:O}", "system", c->system, "messages", c->messages,
@@ -279,6 +311,10 @@ static void cmd_save(chat *const c, const char *const arg)
     json_decref(all);
 }
 
+/*
+ * The file is input: only a list of messages replaces the conversation. Settings are added to
+ * those that are there.
+ */
 static void cmd_load(chat *const c, const char *const arg)
 {
     json_error_t why;
@@ -299,6 +335,7 @@ static void cmd_load(chat *const c, const char *const arg)
     (void)printf("(%zu messages)\n", json_array_size(c->messages));
 }
 
+/* The rate counts gaps: the first token's time is the prompt's. */
 static void cmd_stats(chat *const c, const char *const arg)
 {
     (void)arg;
@@ -326,7 +363,7 @@ static const chat_command COMMANDS[] = {
     { "/load", cmd_load },   { "/stats", cmd_stats },
 };
 
-/* False: leave. */
+/* False: leave. Names are whole words: /s is no command. */
 static bool obey(chat *const c, const char *const line)
 {
     const size_t n = strcspn(line, " ");
@@ -342,7 +379,11 @@ static bool obey(chat *const c, const char *const line)
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-/* A line without its end, malloc'ed; NULL at the end of the input. */
+/*
+ * A line without its end, malloc'ed; NULL at the end of the input. A terminal gets editing and
+ * history where libedit was there at build time; a pipe is read as lines, without a prompt in
+ * the output.
+ */
 static char *read_input(const char *const prompt)
 {
 #ifdef ECH_HAVE_LIBEDIT
@@ -384,6 +425,7 @@ static bool read_block(ech_buf *const message, const char *const first)
     return true;
 }
 
+/* Sent at once and kept whatever becomes of it. */
 static void say(chat *const c, const char *const text)
 {
     (void)json_array_append_new(c->messages,
@@ -391,6 +433,7 @@ static void say(chat *const c, const char *const text)
     answer(c);
 }
 
+/* An empty line says nothing. The end of the input ends the program with 0. */
 static void converse(chat *const c)
 {
     for (char *line; (line = read_input(">>> ")) != NULL;) {
@@ -409,6 +452,10 @@ static void converse(chat *const c)
     }
 }
 
+/*
+ * Other users of the machine reach the loopback port, too; they don't know this. 128 bits; it
+ * never leaves the process but as a header.
+ */
 static void random_key(char *const key, const size_t len)
 {
     uint8_t bytes[16] = { 0 };
@@ -418,6 +465,10 @@ static void random_key(char *const key, const size_t len)
     }
 }
 
+/*
+ * One row at a time is all that a conversation needs. After a failure *ret_server may be set and
+ * is the caller's to close.
+ */
 static ech_status open_server(chat *const c, ech_server **const ret_server, ech_error *const err)
 {
     ech_server_options so;
@@ -438,6 +489,10 @@ static ech_status open_server(chat *const c, ech_server **const ret_server, ech_
     return ech_engine_wait_ready(ech_server_engine(*ret_server), -1, NULL, err);
 }
 
+/*
+ * enable_thinking is said in both ways to the own server: many templates think unless told not
+ * to.
+ */
 static void take_settings(chat *const c)
 {
     if (temperature >= 0)
@@ -454,7 +509,10 @@ static void take_settings(chat *const c)
                                   json_pack("{s:b}", "enable_thinking", (int)think));
 }
 
-/* What answers must be, as fields of every request. */
+/*
+ * What answers must be, as fields of every request. The flags are read by the same code as
+ * generate's, and become members of every request.
+ */
 static ech_status take_asked(chat *const c, ech_error *const err)
 {
     ech_ask ask = { 0 };
@@ -471,6 +529,7 @@ static ech_status take_asked(chat *const c, ech_error *const err)
     return rc;
 }
 
+/* Everything is released in one place, whichever part was made. */
 static int run(const int argc, char **const argv)
 {
     if (argc > 0) return ech_usage_error("chat takes no '%s'", argv[0]);

@@ -2,6 +2,11 @@
 /*
  * `echelon doctor`: what this machine is, which kernels serve which weights, what memory and
  * registers can do, measured now, and how much of it the last run reached.
+ *
+ * Measuring takes a second or two on all cores, so it isn't for a machine under load: the
+ * numbers would be those of what is left. Exit code 0 whatever is found: it describes and
+ * doesn't judge. The last run's share of the limits tells whether a slow model is the machine's
+ * fault. Main thread; the meter has threads of its own.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -31,6 +36,7 @@ static const ech_option OPTIONS[] = {
       "memory that is read; default 2G, less where memory is short", 0, 0, NULL },
 };
 
+/* All that is printed, in either form: first everything is found out, then it is written. */
 typedef struct examined {
     ech_machine_info machine;
     double rate[ECH_METER_KINDS]; /* bytes or multiply-accumulates a second */
@@ -50,6 +56,10 @@ static const char *const KIND_NAMES[ECH_METER_KINDS] = {
 
 /* ---- measuring ---- */
 
+/*
+ * Kinds take turns, trial by trial, so that a disturbance doesn't hit one of them alone. Reading
+ * takes longer: it has to leave the caches.
+ */
 static ech_status measure(examined *x, ech_error *err)
 {
     const ech_meter_options options = { .struct_size = sizeof options,
@@ -73,6 +83,7 @@ static ech_status measure(examined *x, ech_error *err)
     return rc;
 }
 
+/* No last run is no error. */
 static ech_status examine(examined *x, ech_error *err)
 {
     x->machine.struct_size = sizeof x->machine;
@@ -83,11 +94,16 @@ static ech_status examine(examined *x, ech_error *err)
 
 /* ---- text ---- */
 
+/* Powers of 1024 for memory and caches; rates are decimal, as data sheets have them. */
 static double mib(uint64_t bytes)
 {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
+/*
+ * What a container allows counts beside what the hardware has: a quota is what makes threads
+ * slow without any load.
+ */
 static void print_machine(const ech_machine_info *m)
 {
     (void)printf("cpu          %s\n", m->cpu[0] != '\0' ? m->cpu : "unknown");
@@ -115,6 +131,7 @@ static void print_machine(const ech_machine_info *m)
             mib(m->memlock_bytes));
 }
 
+/* Which code serves which type on this CPU; a fallback shows here. */
 static void print_paths(const ech_machine_info *m)
 {
     (void)printf("\n%-12s %-12s %s\n", "weights", "activations", "kernels");
@@ -123,6 +140,7 @@ static void print_paths(const ech_machine_info *m)
                      m->paths[i].isa);
 }
 
+/* The name of the loop says which instructions reached the peak. */
 static void print_limits(const examined *x)
 {
     (void)printf("\nmeasured now, %u threads, best of %d\n", x->threads, N_TRIALS);
@@ -133,6 +151,10 @@ static void print_limits(const examined *x)
         (void)printf("%-12s %8.1f GMAC/s    %s\n", KIND_NAMES[k], x->rate[k] / 1e9, x->loop[k]);
 }
 
+/*
+ * Shares are of what was measured just now, so they can pass 100 % when the machine is busier
+ * than it was.
+ */
 static void print_last(const examined *x)
 {
     const ech_last_run *const r = &x->last;
@@ -157,6 +179,7 @@ static void print_last(const examined *x)
 
 /* ---- JSON ---- */
 
+/* A list and no object: a type of weights stands in it once for each type of activations. */
 static json_t *paths_json(const ech_machine_info *m)
 {
     json_t *const paths = json_array();
@@ -180,6 +203,7 @@ static json_t *limits_json(const examined *x)
                      peaks);
 }
 
+/* null and no missing member: a reader can ask for it. */
 static json_t *last_json(const examined *x)
 {
     const ech_last_run *const r = &x->last;
@@ -191,6 +215,7 @@ static json_t *last_json(const examined *x)
                      r->macs_per_second, "peak_fraction", r->macs_per_second / x->rate[r->product]);
 }
 
+/* memlock is null where there is no limit. */
 static int print_json(const examined *x)
 {
     const ech_machine_info *const m = &x->machine;

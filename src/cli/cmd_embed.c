@@ -2,6 +2,10 @@
 /*
  * `echelon embed`: texts in, a vector for each out. One request holds all of them, so they run as
  * a batch; the vectors are printed in the order of the texts. The main thread does all of it.
+ *
+ * All vectors are kept until the last one is there, then printed: a failure of one text prints
+ * none, since a list with a hole would be counted wrong. The exit code is that of the first text
+ * that failed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,10 +19,12 @@
 #include "src/cli/commands.h"
 #include "src/cli/load_options.h"
 
+/* 0: not given, the engine chooses. */
 static int64_t dimensions, threads, max_seq_len, prefill_chunk;
 static ech_pooling pooling = ECH_POOLING_MODEL;
 static bool as_json, as_ids, parse_special = true;
 
+/* The library parses the word; the static error outlives the call. */
 static const char *take_pooling(const char *name, const char *value)
 {
     static ech_error err;
@@ -47,7 +53,10 @@ static const ech_option OPTIONS[] = {
       256, NULL },
 };
 
-/* What there is of one text. */
+/*
+ * What there is of one text. numbers is NULL until its event came, and stays it where the text
+ * failed.
+ */
 typedef struct vector {
     float *numbers; // [n], owned
     size_t n;
@@ -55,6 +64,10 @@ typedef struct vector {
     ech_error error;
 } vector;
 
+/*
+ * Owned by the prompt from the allocation on, so that run() frees it after a failure too. Every
+ * id takes a digit and a comma at least, which bounds the list.
+ */
 static ech_status parse_ids(const char *text, ech_prompt *prompt, ech_error *err)
 {
     int32_t *const ids = calloc(strlen(text) / 2 + 1, sizeof *ids);
@@ -72,6 +85,7 @@ static ech_status parse_ids(const char *text, ech_prompt *prompt, ech_error *err
     return ECH_OK;
 }
 
+/* Texts stay in argv. */
 static ech_status make_prompts(char **texts, size_t n, ech_prompt *prompts, ech_error *err)
 {
     for (size_t i = 0; i < n; i++) {
@@ -81,6 +95,7 @@ static ech_status make_prompts(char **texts, size_t n, ech_prompt *prompts, ech_
     return ECH_OK;
 }
 
+/* The vector of an event is valid until the next one, so it is copied. */
 static ech_status take_event(const ech_event *ev, vector *vectors, ech_error *err)
 {
     vector *const v = &vectors[ev->choice];
@@ -96,6 +111,10 @@ static ech_status take_event(const ech_event *ev, vector *vectors, ech_error *er
     return ECH_OK;
 }
 
+/*
+ * Waits without a limit: there is nothing to do in between, and Ctrl-C ends the program as
+ * always.
+ */
 static ech_status embed(ech_engine *engine, const ech_prompt *prompts, size_t n, vector *vectors,
                         ech_error *err)
 {
@@ -118,6 +137,7 @@ static ech_status embed(ech_engine *engine, const ech_prompt *prompts, size_t n,
     return rc;
 }
 
+/* Plain lines are for awk and numpy.loadtxt: numbers and blanks. */
 static ech_status put_vector(ech_buf *b, size_t index, const vector *v)
 {
     if (as_json)
@@ -130,6 +150,7 @@ static ech_status put_vector(ech_buf *b, size_t index, const vector *v)
     return ech_buf_puts(b, as_json ? "]}\n" : "\n");
 }
 
+/* Made in memory and written at once. */
 static ech_status print(const vector *vectors, size_t n, ech_error *err)
 {
     ech_buf b = { 0 };
@@ -147,6 +168,7 @@ static ech_status print(const vector *vectors, size_t n, ech_error *err)
     return rc;
 }
 
+/* *ret may be set after a failure, too; closing takes both. */
 static ech_status open_engine(const char *model_dir, ech_engine **ret, ech_error *err)
 {
     ech_engine_options o;
@@ -161,6 +183,7 @@ static ech_status open_engine(const char *model_dir, ech_engine **ret, ech_error
     return ech_engine_wait_ready(*ret, -1, NULL, err);
 }
 
+/* Everything is released in one place; prompts of texts have no ids to free. */
 static int run(int argc, char **argv)
 {
     if (argc < 2) return ech_usage_error("embed takes a model and at least one text");

@@ -6,6 +6,11 @@
  * The main thread does all of it. An interrupt sets a flag that is looked at every LOOK_MS: the
  * request is cancelled, what there is of the answers is printed, and the engine is closed as
  * always.
+ *
+ * Exit codes: 0 when every answer ended well; that of the last error when one failed, after all
+ * others were printed; 1 after an interrupt. Answers go to standard output in the order of the
+ * prompts, progress and errors to standard error. Text streams only with one answer on a
+ * terminal: a pipe gets whole answers, whose lines can't be mixed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -23,6 +28,10 @@
 #include "src/cli/last_run.h"
 #include "src/cli/load_options.h"
 
+/*
+ * 100 ms: what a person takes for "at once". A quarter of a gigabyte is more text than any
+ * context holds.
+ */
 enum { LOOK_MS = 100, MAX_DEVICES = 16 };
 #define MAX_PROMPT_BYTES ((size_t)256 << 20)
 
@@ -48,6 +57,7 @@ static double temperature, top_p = 1, min_p;
 static ech_strings stop;
 static ech_ask_flags asked = { .reasoning_budget = -1 };
 
+/* One at a time: a command line has few. */
 static given_prompt *add_prompt(void)
 {
     given_prompt *const grown = realloc(given, (n_given + 1) * sizeof *grown);
@@ -57,6 +67,7 @@ static given_prompt *add_prompt(void)
     return &given[n_given++];
 }
 
+/* A copy, so that all prompts are freed alike. */
 static const char *take_prompt(const char *name, const char *value)
 {
     (void)name;
@@ -71,6 +82,10 @@ static const char *take_prompt(const char *name, const char *value)
     return NULL;
 }
 
+/*
+ * The buffer's memory becomes the prompt's. The static error holds the reason until it is
+ * printed.
+ */
 static const char *take_prompt_file(const char *name, const char *value)
 {
     static ech_error err;
@@ -90,6 +105,10 @@ static const char *take_prompt_file(const char *name, const char *value)
     return NULL;
 }
 
+/*
+ * The caller has room for every second byte: an id takes a digit and a comma at least. Whether
+ * the model has it the engine says.
+ */
 static const char *parse_ids(const char *value, int32_t *ids, size_t *ret_n)
 {
     size_t n = 0;
@@ -124,6 +143,7 @@ static const char *take_prompt_ids(const char *name, const char *value)
     return NULL;
 }
 
+/* A text shorter than the list can't name more ids than it has places. */
 static const char *take_devices(const char *name, const char *value)
 {
     (void)name;
@@ -136,6 +156,10 @@ static const char *take_devices(const char *name, const char *value)
     return wrong;
 }
 
+/*
+ * Unsigned 64 bits, which ECH_OPT_INT can't hold; a sign is refused, since strtoull would wrap
+ * it.
+ */
 static const char *take_seed(const char *name, const char *value)
 {
     (void)name;
@@ -264,12 +288,16 @@ static void catch_interrupts(void)
 
 /* ---- progress ---- */
 
+/* A log file must not fill with carriage returns. */
 static bool shows_progress(void)
 {
     return !quiet && isatty(STDERR_FILENO);
 }
 
-/* Overwrites the line; an empty text clears it. */
+/*
+ * Overwrites the line; an empty text clears it. On standard error, so that a pipe's reader never
+ * sees it.
+ */
 static void show_progress(const char *what, uint64_t done, uint64_t total)
 {
     if (!shows_progress()) return;
@@ -298,6 +326,10 @@ typedef struct session {
     ech_status worst;
 } session;
 
+/*
+ * Only when no prompt was given. An interrupt ends fread() early, which must not look like the
+ * end of the text.
+ */
 static ech_status read_stdin(ech_error *err)
 {
     ech_buf b = { 0 };
@@ -321,6 +353,10 @@ static ech_status read_stdin(ech_error *err)
     return ECH_OK;
 }
 
+/*
+ * Waits in pieces, to see an interrupt and to show how far loading is. s->load_ns runs from the
+ * beginning of the command.
+ */
 static ech_status open_engine(session *s, ech_error *err)
 {
     ech_engine_options o;
@@ -347,6 +383,10 @@ static ech_status open_engine(session *s, ech_error *err)
     return rc;
 }
 
+/*
+ * All prompts are one request, so that they run as a batch. The array is needed for the call
+ * only.
+ */
 static ech_status submit(session *s, ech_error *err)
 {
     ech_prompt *const prompts = calloc(n_given + 1, sizeof *prompts);
@@ -378,7 +418,10 @@ static ech_status submit(session *s, ech_error *err)
     return rc;
 }
 
-/* Reasoning and text as they come, each behind its name; calls are printed when they are whole. */
+/*
+ * Reasoning and text as they come, each behind its name; calls are printed when they are whole.
+ * Flushed piece by piece: what isn't seen at once isn't streamed.
+ */
 static void stream_text(session *s, const ech_event *ev)
 {
     const bool is_text = ev->channel == ECH_CHANNEL_CONTENT;
@@ -393,6 +436,7 @@ static void stream_text(session *s, const ech_event *ev)
     (void)fflush(stdout);
 }
 
+/* An answer waits for those before it. Its error is reported right behind it. */
 static void print_finished(session *s)
 {
     for (; s->n_printed < s->n_answers && s->answers[s->n_printed].is_done; s->n_printed++) {
@@ -407,6 +451,10 @@ static void print_finished(session *s)
     }
 }
 
+/*
+ * Progress is shown for one prompt only: with several the lines would jump. The first token
+ * clears it, before text is written.
+ */
 static ech_status take_event(session *s, const ech_event *ev, ech_error *err)
 {
     if (ev->kind == ECH_EVENT_DONE) return ECH_OK;
@@ -426,6 +474,7 @@ static ech_status take_event(session *s, const ech_event *ev, ech_error *err)
     return ECH_OK;
 }
 
+/* After a cancel events go on to come until DONE: what was drawn so far is printed. */
 static ech_status read_events(session *s, ech_error *err)
 {
     ech_event ev = { 0 };
@@ -442,6 +491,10 @@ static ech_status read_events(session *s, ech_error *err)
     return ECH_OK;
 }
 
+/*
+ * What costs nothing is checked first: files and flags before the engine is opened. Each part
+ * that is made stands in the session, for end_session().
+ */
 static ech_status generate(session *s, ech_error *err)
 {
     s->began_ns = ech_now_ns();
@@ -459,6 +512,7 @@ static ech_status generate(session *s, ech_error *err)
     return s->cancelled ? ech_fail(err, ECH_ECANCELLED, "interrupted") : ECH_OK;
 }
 
+/* The request before its engine, and what it points to (constraint, prompt) after both. */
 static void end_session(session *s)
 {
     ech_request_close(&s->request);

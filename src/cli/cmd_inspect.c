@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `echelon inspect`: what a model is made of, read from its headers; no weight is loaded. */
+/*
+ * `echelon inspect`: what a model is made of, read from its headers; no weight is loaded.
+ *
+ * Invariant: numbers come from the library's own account of the model, so that what is printed
+ * is what loading would do. One process, no engine, no fork: it runs on a machine too small for
+ * the model. Main thread. Warnings go to standard error, so that output can be compared.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +21,10 @@
 static bool as_json;
 static bool all_tensors;
 
-/* Tensors of one type in the files, summed. */
+/*
+ * Tensors of one type in the files, summed. In the order in which the files have them: the first
+ * is mostly the main one.
+ */
 typedef struct type_sum {
     const char *type;
     uint32_t n;
@@ -23,9 +32,13 @@ typedef struct type_sum {
     uint64_t packed_bytes;
 } type_sum;
 
+/* More than formats have; tensors of further types would be left out of the table. */
 #define TYPES_MAX 32u
 
-/* Decimal units, as file sizes are given. */
+/*
+ * Decimal units, as file sizes are given. The buffer is the caller's: two sizes in one line need
+ * two.
+ */
 static const char *size_text(const uint64_t bytes, char *const buf, const size_t cap)
 {
     static const char *const UNITS[] = { "B", "kB", "MB", "GB", "TB" };
@@ -39,6 +52,7 @@ static const char *size_text(const uint64_t bytes, char *const buf, const size_t
     return buf;
 }
 
+/* The index is always good here; names in it live as long as the model. */
 static ech_model_tensor tensor_at(const ech_model *const m, const uint32_t idx)
 {
     ech_model_tensor t = { 0 };
@@ -46,6 +60,7 @@ static ech_model_tensor tensor_at(const ech_model *const m, const uint32_t idx)
     return t;
 }
 
+/* A walk for each tensor: a few hundred of them, a handful of types. */
 static uint32_t sum_types(const ech_model *const m, type_sum *const sums)
 {
     uint32_t n = 0;
@@ -64,6 +79,10 @@ static uint32_t sum_types(const ech_model *const m, type_sum *const sums)
     return n;
 }
 
+/*
+ * Parameters that are multiplied per token are those that cost time; the embedding's rows are
+ * only looked up.
+ */
 static void print_summary(const ech_model_info *const i)
 {
     char a[32];
@@ -82,6 +101,10 @@ static void print_summary(const ech_model_info *const i)
                  size_text(i->packed_bytes, b, sizeof b));
 }
 
+/*
+ * What decides the speed of generation: bytes that each step must read. The KV types come in the
+ * library's order until it knows no further.
+ */
 static void print_step(const ech_model *const m, const ech_model_info *const i)
 {
     char a[32];
@@ -98,6 +121,7 @@ static void print_step(const ech_model *const m, const ech_model_info *const i)
     (void)printf("\n");
 }
 
+/* In the files and packed side by side: the difference is what loading makes of them. */
 static void print_types(const ech_model *const m)
 {
     type_sum sums[TYPES_MAX];
@@ -122,6 +146,7 @@ static void shape_text(const ech_model_tensor *const t, char *const buf, const s
     }
 }
 
+/* "row": a step reads single rows of it, as of an embedding. */
 static void print_tensors(const ech_model *const m)
 {
     (void)printf("\n%-52s %-8s %-8s %16s %12s %5s\n", "tensor", "type", "packed", "shape", "bytes",
@@ -147,6 +172,10 @@ static json_t *tensor_json(const ech_model_tensor *const t)
                      (json_int_t)t->packed_bytes, "read_per_step", t->read_per_step);
 }
 
+/*
+ * Every tensor is in it, with or without --tensors: a program can leave out what it doesn't
+ * want.
+ */
 static json_t *model_json(const ech_model *const m, const ech_model_info *const i)
 {
     json_t *const tensors = json_array();
@@ -195,6 +224,7 @@ static int print_text(const ech_model *const m, const ech_model_info *const i)
     return ECH_EXIT_OK;
 }
 
+/* Nothing is written before the model is open, so that a failure leaves no half output. */
 static int run(const int argc, char **const argv)
 {
     if (argc > 1) return ech_usage_error("inspect takes one MODEL, not also '%s'", argv[1]);

@@ -4,6 +4,11 @@
  * (logits_file.h): Kullback-Leibler divergence of every counted position of a text's windows, and
  * how often the likeliest token is the same. The rows come on the engine's thread, which waits for
  * the comparison; the main thread reads the results when all are done.
+ *
+ * Two runs with the same text and options: one with --save, one with --base; both at once save
+ * while they compare. Exit codes as everywhere; a large divergence is none. A file of saved
+ * logits is vocabulary × rows × 4 bytes, gigabytes for a large vocabulary, so rows go to the
+ * disk as they come.
  */
 #include <math.h>
 #include <stdio.h>
@@ -43,6 +48,10 @@ typedef struct summary {
     uint32_t top;
 } summary;
 
+/*
+ * The largest is subtracted before exp, so that nothing overflows; in double, as a sum over a
+ * vocabulary loses digits in float.
+ */
 static summary sum_up(const float *x, uint32_t n)
 {
     uint32_t top = 0;
@@ -54,6 +63,7 @@ static summary sum_up(const float *x, uint32_t n)
     return (summary){ .log_sum = x[top] + log(sum), .top = top };
 }
 
+/* KL(base ‖ this model), in nats. */
 static double divergence(const float *base, const summary *b, const float *row, const summary *r,
                          uint32_t n)
 {
@@ -65,6 +75,10 @@ static double divergence(const float *base, const summary *b, const float *row, 
     return sum;
 }
 
+/*
+ * Rows may come in any order of windows; what is summed doesn't care, and divergences are sorted
+ * at the end.
+ */
 static ech_status compare_row(comparison *c, uint32_t window, uint32_t at, int32_t target,
                               const float *row, ech_error *err)
 {
@@ -80,6 +94,10 @@ static ech_status compare_row(comparison *c, uint32_t window, uint32_t at, int32
     return ECH_OK;
 }
 
+/*
+ * The hook can't fail the run: the first error stays in *c, later rows do nothing, and compare()
+ * reports it.
+ */
 static void on_row(void *ctx, uint32_t window, uint32_t at, int32_t target, const float *row)
 {
     comparison *const c = ctx;
@@ -95,7 +113,10 @@ typedef struct statistics {
     double mean, error, median, p99, max, same_top;
 } statistics;
 
-/* Sorts the divergences. */
+/*
+ * Sorts the divergences. Two passes for the variance: divergences are tiny and their squares
+ * vanish beside the mean's.
+ */
 static statistics describe(comparison *c)
 {
     const double n = (double)c->n;
@@ -146,6 +167,10 @@ static void print_saved(const ech_score *s)
 
 /* ---- running ---- */
 
+/*
+ * Before anything is computed: a base of another text or a path that can't be written is said at
+ * once.
+ */
 static ech_status open_files(comparison *c, const ech_score *s, ech_error *err)
 {
     c->shape = (ech_logits_shape){ .vocab = s->info.vocab_size,
@@ -164,6 +189,7 @@ static ech_status open_files(comparison *c, const ech_score *s, ech_error *err)
     return ECH_OK;
 }
 
+/* The saved file gets its name last, when every row is in it. */
 static ech_status compare(comparison *c, ech_score *s, ech_error *err)
 {
     ECH_TRY(open_files(c, s, err));

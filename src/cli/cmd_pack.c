@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `echelon pack`: packs a model ahead of its first use, into the cache or into a file. */
+/*
+ * `echelon pack`: packs a model ahead of its first use, into the cache or into a file.
+ *
+ * What it makes is what the first `generate` or `serve` with the same options would make; ahead
+ * of time, so that a start isn't slow. Into the cache by default, where loading finds it; into a
+ * file with -o, which --packed names again. A file that is there already is a success and said
+ * so. Main thread; packing runs on all cores inside the library.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,6 +29,7 @@ static int print_json(const ech_pack_report *const r)
     return ech_print_json(root, r->path);
 }
 
+/* Rates in GB per second of source, since that is what the disk reads. */
 static int print_text(const ech_pack_report *const r)
 {
     if (r->was_there) {
@@ -35,6 +43,7 @@ static int print_text(const ech_pack_report *const r)
     return ECH_EXIT_OK;
 }
 
+/* The options of loading decide what is made: with other ones it would not be found again. */
 static int run(const int argc, char **const argv)
 {
     if (argc > 1) return ech_usage_error("pack takes one MODEL, not also '%s'", argv[1]);

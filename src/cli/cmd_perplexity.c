@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `echelon perplexity`: how well a model predicts a text, as llama.cpp defines it (score.h). */
+/*
+ * `echelon perplexity`: how well a model predicts a text, as llama.cpp defines it (score.h).
+ *
+ * Prints exp of the mean negative log-likelihood and its standard error, which says how many
+ * windows are enough for a comparison. Progress is on standard error, on a terminal only. Main
+ * thread.
+ */
 #include <stdio.h>
 
 #include "src/cli/commands.h"
@@ -14,6 +20,10 @@ static const ech_option OPTIONS[] = {
     { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "print one JSON object", 0, 0, NULL },
 };
 
+/*
+ * nll is given with eight digits, as small differences between quantized types are what it is
+ * run for.
+ */
 static void print_result(const ech_score *s)
 {
     double error;
@@ -28,6 +38,7 @@ static void print_result(const ech_score *s)
                      (unsigned long long)s->total.n, s->n_windows, s->ctx);
 }
 
+/* Closing comes in every case: opening may have failed halfway. */
 static int run(int argc, char **argv)
 {
     ech_score s = { 0 };

@@ -2,6 +2,12 @@
 /*
  * `echelon serve`: an engine behind HTTP. The main thread waits for signals: TERM or INT drains, a
  * second one stops at once, HUP reads keys and certificate again.
+ *
+ * Exit codes: 0 after a drain, also one that a second signal cut short; 2 for wrong usage;
+ * otherwise that of the error. Standard output gets one line, the URL, as soon as clients may
+ * connect: a script can wait for it. Invariant: signals are taken in one place, by
+ * sigtimedwait(); no handler runs, so nothing here has to be safe in one. systemd hears READY,
+ * RELOADING and STOPPING (sd_notify.h).
  */
 #include <pthread.h>
 #include <signal.h>
@@ -26,6 +32,7 @@ static const char *config; /* read by config.c before the others */
 static const char *tls_cert, *tls_key, *unix_path, *cors_origin, *audit, *metrics_prefix,
     *log_level, *trace;
 static ech_strings served_names, more_addresses;
+/* 0: not given, the library's own default stays. */
 static int64_t port = 8080, max_seq_len, max_running, threads, max_itl, prefill_chunk,
                drain_timeout = 30, max_queued;
 static int64_t max_tokens, ping_ms, write_timeout_s, request_timeout_s, header_timeout_s,
@@ -129,6 +136,7 @@ static const ech_option OPTIONS[] = {
       "error, warning (default), info or debug", 0, 0, NULL },
 };
 
+/* What only the library can parse, after all options are read. */
 static int take_types(ech_server_options *const so)
 {
     ech_error err;
@@ -138,6 +146,7 @@ static int take_types(ech_server_options *const so)
     return ECH_EXIT_OK;
 }
 
+/* Needs no model and no port: the tables are in the program. */
 static int write_api(void)
 {
     char *const text = ech_server_api_text();
@@ -146,6 +155,7 @@ static int write_api(void)
     return ok ? ECH_EXIT_OK : ECH_EXIT_FAILED;
 }
 
+/* Zeros are handed on: the engine takes them for "choose". */
 static void take_engine(ech_engine_options *const eo)
 {
     eo->model_dir = model_dir;
@@ -162,6 +172,7 @@ static void take_engine(ech_engine_options *const eo)
     ech_take_load_options(eo);
 }
 
+/* Only what was given is written over: defaults stand in ech_server_options_default() alone. */
 static void take_server(ech_server_options *const so)
 {
     if (host != NULL) so->host = host;
@@ -200,6 +211,10 @@ static void take_server(ech_server_options *const so)
     so->audit_text = audit_text;
 }
 
+/*
+ * On a thread of its own, so that the main thread still waits for signals: the second one must
+ * be seen while the first is obeyed.
+ */
 static void *drain_main(void *const server)
 {
     ech_server_drain(server, (int)drain_timeout * 1000);
@@ -207,6 +222,10 @@ static void *drain_main(void *const server)
     return NULL;
 }
 
+/*
+ * READY comes after a failure too: the server goes on with what it had, and systemd would wait
+ * for it. An error isn't the end of a server that runs.
+ */
 static void reload(ech_server *const server)
 {
     ech_error err;
@@ -216,7 +235,9 @@ static void reload(ech_server *const server)
     ech_sd_notify("READY=1");
 }
 
-/* The next signal. Until the weights are there it looks now and then whether they are, to say so.
+/*
+ * The next signal. Until the weights are there it looks now and then whether they are, to say
+ * so. 50 ms: readiness has no signal of its own, and nobody notices so little.
  */
 static int next_signal(ech_server *const server, const sigset_t *const signals, bool *const ready)
 {
@@ -231,7 +252,16 @@ static int next_signal(ech_server *const server, const sigset_t *const signals, 
     }
 }
 
-/* Waits for signals until the server is empty. */
+/*
+ * Waits for signals until the server is empty.
+ *
+ *     HUP                 reads keys and certificate again
+ *     TERM, INT           the drain thread starts; what runs may end
+ *     TERM, INT again     the rest is cancelled
+ *     USR1, draining      the drain thread is done
+ *
+ * Without a thread for the drain the server closes at once, which cancels what runs.
+ */
 static void serve_until_told(ech_server *const server, const sigset_t *const signals)
 {
     pthread_t drain = 0;
@@ -265,6 +295,7 @@ static void raise_descriptors(void)
     (void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
+/* In the order of ech_log_level. */
 static int take_log_level(void)
 {
     static const char *const NAMES[] = { "error", "warning", "info", "debug" };
@@ -278,6 +309,10 @@ static int take_log_level(void)
     return ech_usage_error("--log-level %s must be error, warning, info or debug", log_level);
 }
 
+/*
+ * The order: options, which cost nothing to check; signals blocked; then the server, which
+ * binds, forks and starts threads.
+ */
 static int run(const int argc, char **const argv)
 {
     if (argc > 0) return ech_usage_error("serve takes no '%s'", argv[0]);
@@ -299,6 +334,7 @@ static int run(const int argc, char **const argv)
         (void)sigaddset(&signals, WANTED[i]);
     }
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    /* A client that has left is an error of write(), not the server's end. */
     (void)signal(SIGPIPE, SIG_IGN);
     raise_descriptors();
 
@@ -309,6 +345,10 @@ static int run(const int argc, char **const argv)
         (void)fprintf(stderr, "echelon: port %lld is taken, this is the next free one:\n",
                       (long long)port);
     }
+    /*
+     * Flushed: standard output is a pipe where somebody waits for the line. With a Unix socket
+     * alone there is no URL to say.
+     */
     if (ech_server_port(server) != 0) {
         const bool is_v6 = strchr(so.host, ':') != NULL;
         (void)printf("http%s://%s%s%s:%d\n", tls_cert != NULL ? "s" : "", is_v6 ? "[" : "", so.host,

@@ -2,6 +2,10 @@
 /*
  * `echelon template render` and `echelon template check`: what a chat template makes of a
  * conversation, and whether it compiles. For whoever writes a template or wonders about a prompt.
+ *
+ * No model is needed: a file and JSON. Unlike in the server nothing is tokenised, and special
+ * tokens of user text aren't made harmless: it shows what the template writes. Exit codes: 1 for
+ * a template or arguments that don't work, 2 for wrong usage. Main thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +27,7 @@ static const char DEFAULTS[] =
     "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\", "
     "\"unk_token\": \"<unk>\"";
 
+/* The file's name goes before the error: check takes several. */
 static ech_status compile_file(const char *const path, ech_template **const ret_t,
                                ech_error *const err)
 {
@@ -36,7 +41,11 @@ static ech_status compile_file(const char *const path, ech_template **const ret_
     return rc;
 }
 
-/* The arguments with the defaults put before them: {"tools": null, … , the file's own members. */
+/*
+ * The arguments with the defaults put before them: {"tools": null, … , the file's own members.
+ * As text, not by parsing and writing: numbers and the order of members reach the template as
+ * they stand. What is no object is left for the renderer to refuse.
+ */
 static ech_status read_args(const char *const path, ech_buf *const ret, ech_error *const err)
 {
     ech_buf file = { 0 };
@@ -55,6 +64,7 @@ static ech_status read_args(const char *const path, ech_buf *const ret, ech_erro
     return rc;
 }
 
+/* The text is the caller's to release; after a failure there is none. */
 static ech_status render_file(const char *const path, ech_rendered *const ret, ech_error *const err)
 {
     ech_template *t = NULL;
@@ -84,6 +94,7 @@ static int report(const ech_error *const err)
     return ECH_EXIT_FAILED;
 }
 
+/* Exactly the text, without a line end of ours: a prompt ends where it ends. */
 static int run_render(const int argc, char **const argv)
 {
     if (argc != 1) return ech_usage_error("template render takes one file");
@@ -96,6 +107,7 @@ static int run_render(const int argc, char **const argv)
     return ECH_EXIT_OK;
 }
 
+/* All files are looked at; one that fails decides the exit code. */
 static int run_check(const int argc, char **const argv)
 {
     int exit_code = ECH_EXIT_OK;
@@ -139,6 +151,7 @@ static const ech_command CHECK = {
     run_check,
 };
 
+/* A group: each word has its own options, so they are parsed by the one that is picked. */
 static int run(const int argc, char **const argv)
 {
     if (argc > 0 && strcmp(argv[0], "render") == 0) return ech_command_main(&RENDER, argc, argv);

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `echelon tokenize`: text to ids and back, for one text or a stream of JSON lines. */
+/*
+ * `echelon tokenize`: text to ids and back, for one text or a stream of JSON lines.
+ *
+ * Two ways: one text, printed as one list, or lines of JSON on several cores (tokenize_lines.h).
+ * The tokenizer alone is opened, no weights; so it starts in a moment. Exit codes: 2 where
+ * arguments are wrong, 1 where the input or the tokenizer is. Main thread; lines on threads of
+ * their own.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +34,19 @@ static int failed(const ech_error *const err)
     return ech_status_exit(err->code);
 }
 
+/*
+ * Both are off by default: the text and nothing else, unlike /tokenize of the server, which
+ * counts what a prompt costs.
+ */
 static unsigned encode_flags(void)
 {
     return (parses_special ? ECH_ENCODE_SPECIAL : 0U) | (adds_special ? ECH_ENCODE_ADD : 0U);
 }
 
+/*
+ * Used for a text from the command line and from standard input; the length counts, zero bytes
+ * are text too.
+ */
 static int do_text(const ech_tokenizer *const tok, const char *const text, const size_t len)
 {
     ech_ids ids = { 0 };
@@ -50,7 +65,10 @@ static int do_text(const ech_tokenizer *const tok, const char *const text, const
     return exit_code;
 }
 
-/* Standard input as one text. */
+/*
+ * Standard input as one text. Its last line end is a part of the text: a tool that cut it off
+ * would count wrong.
+ */
 static int do_stdin(const ech_tokenizer *const tok)
 {
     ech_buf text = { 0 };
@@ -64,6 +82,10 @@ static int do_stdin(const ech_tokenizer *const tok)
     return exit_code;
 }
 
+/*
+ * --jsonl and --decode read standard input, so a text beside them is a mistake and no second
+ * input.
+ */
 static int run(const int argc, char **const argv)
 {
     if (argc > 1) return ech_usage_error("tokenize takes one TEXT, put it in quotes");

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of options; see config.h. Runs once, on the main thread, before getopt. */
+/*
+ * The file of options; see config.h. Runs once, on the main thread, before getopt.
+ *
+ * Why a reader before getopt: values from a file must be overwritten by flags, but --config is
+ * itself a flag; so it is looked for first, by hand. Errors exit with 2 and name the line.
+ */
 #include "src/cli/config.h"
 
 #include <errno.h>
@@ -13,6 +18,7 @@ typedef struct reading {
     char complaint[256]; /* about the first line that is wrong */
 } reading;
 
+/* Long names only. */
 static const ech_option *find(const ech_command *const cmd, const char *const name)
 {
     for (size_t i = 0; i < cmd->n_options; i++) {
@@ -39,7 +45,10 @@ static const char *set(const ech_option *const o, const char *const value)
     return why;
 }
 
-/* inih's callback: 0 is an error of this line. */
+/*
+ * inih's callback: 0 is an error of this line. Sections of other commands are passed over, so
+ * that one file can serve several. The first complaint is kept; inih counts the lines.
+ */
 static int on_line(void *const user, const char *const section, const char *const name,
                    const char *const value)
 {
@@ -55,7 +64,10 @@ static int on_line(void *const user, const char *const section, const char *cons
     return 0;
 }
 
-/* What --config says, in either spelling; the last one counts, as with getopt. */
+/*
+ * What --config says, in either spelling; the last one counts, as with getopt. The variable is
+ * the default, the flag wins. "--" ends the options.
+ */
 static const char *path_of(const int argc, char **const argv)
 {
     const char *path = getenv("ECHELON_CONFIG");

@@ -2,6 +2,10 @@
 /*
  * From flags to a request, from a request to the engine's options; see generate_ask.h. A flag
  * replaces what a request's file says of the same.
+ *
+ * Why a text in between: the server's functions read requests as JSON, and reading flags by the
+ * same ones means that a constraint, a tool or a template behaves here as it does there.
+ * Ownership: everything hangs in *a, and ech_ask_fini() frees it after any failure. Main thread.
  */
 #include "src/cli/generate_ask.h"
 
@@ -28,6 +32,7 @@ static ech_status no_memory(ech_error *const err)
     return ech_fail(err, ECH_ENOMEM, "reading the flags: out of memory");
 }
 
+/* The first member has no comma: the request is "{" until then. */
 static ech_status put_json(ech_ask *const a, const char *const name, const char *const text,
                            const size_t len, ech_error *const err)
 {
@@ -57,6 +62,7 @@ static ech_status put_string(ech_ask *const a, const char *const name, const cha
     return rc;
 }
 
+/* Any JSON value; the place of an error is that in what the user gave. */
 static ech_status parse(const char *const flag, const char *const text, const size_t len,
                         json_t **const ret, ech_error *const err)
 {
@@ -67,6 +73,10 @@ static ech_status parse(const char *const flag, const char *const text, const si
                     why.column, why.text);
 }
 
+/*
+ * Checked by itself: JSON that is broken would break the whole request, and the error would name
+ * no flag.
+ */
 static ech_status put_checked(ech_ask *const a, const char *const flag, const char *const name,
                               const char *const text, ech_error *const err)
 {
@@ -76,6 +86,7 @@ static ech_status put_checked(ech_ask *const a, const char *const flag, const ch
     return put_json(a, name, text, strlen(text), err);
 }
 
+/* "-" is standard input, which can be read once. */
 static ech_status read_file(const char *const flag, const char *const path, ech_buf *const b,
                             ech_error *const err)
 {
@@ -86,7 +97,10 @@ static ech_status read_file(const char *const flag, const char *const path, ech_
     return ech_buf_reserve(b, 0) == ECH_OK ? ECH_OK : no_memory(err); /* empty is a text too */
 }
 
-/* The members of an object's text: without its braces and the space around them. */
+/*
+ * The members of an object's text: without its braces and the space around them. The text is
+ * JSON already, so the last brace is its end.
+ */
 static ech_str inside(const ech_buf *const object)
 {
     size_t from = strspn(object->data, SPACE) + 1, to = object->len;
@@ -113,6 +127,7 @@ static ech_status put_chat(ech_ask *const a, const json_t *const v, const ech_bu
                                                                            : no_memory(err);
 }
 
+/* The parsed file is kept: flags add to its chat_template_kwargs. */
 static ech_status read_chat(ech_ask *const a, const ech_ask_flags *const f, ech_error *const err)
 {
     ech_buf text = { 0 };
@@ -136,6 +151,7 @@ static ech_status put_file(ech_ask *const a, const char *const flag, const char 
     return rc;
 }
 
+/* Under vLLM's name, as the server takes it. */
 static ech_status put_choices(ech_ask *const a, const ech_strings *const choices,
                               ech_error *const err)
 {
@@ -153,7 +169,10 @@ static ech_status put_choices(ech_ask *const a, const ech_strings *const choices
     return rc;
 }
 
-/* What the content must be. */
+/*
+ * What the content must be. Two of them could contradict each other, and which one wins would be
+ * a guess. A schema that begins with a brace is the schema itself; hardly a file's name does.
+ */
 static ech_status add_content(ech_ask *const a, const ech_ask_flags *const f, ech_error *const err)
 {
     static const char OBJECT[] = "{\"type\": \"json_object\"}";
@@ -174,7 +193,10 @@ static ech_status add_content(ech_ask *const a, const ech_ask_flags *const f, ec
     return schema != NULL ? put_file(a, "schema", schema, "guided_json", false, err) : ECH_OK;
 }
 
-/* none, auto, required; JSON as in a request; or a tool's name. */
+/*
+ * none, auto, required; JSON as in a request; or a tool's name. What is no word and no JSON is
+ * the name of a tool.
+ */
 static ech_status add_tool_choice(ech_ask *const a, const char *const choice, ech_error *const err)
 {
     static const char *const WORDS[] = { "none", "auto", "required" };
@@ -192,7 +214,11 @@ static ech_status add_tool_choice(ech_ask *const a, const char *const choice, ec
     return rc;
 }
 
-/* Variables of the template: of the flag or the file, and what has a flag of its own. */
+/*
+ * Variables of the template: of the flag or the file, and what has a flag of its own. The flag
+ * replaces the file's object as a whole; --enable-thinking and its opposite then change one
+ * member.
+ */
 static ech_status add_kwargs(ech_ask *const a, const ech_ask_flags *const f, ech_error *const err)
 {
     const char *const given = f->template_kwargs;
@@ -236,7 +262,10 @@ static ech_status add_turn_flags(ech_ask *const a, const ech_ask_flags *const f,
                : ECH_OK;
 }
 
-/* The first flag that only a conversation can have. */
+/*
+ * The first flag that only a conversation can have. Named in the error: without a conversation
+ * these would be ignored without a word.
+ */
 static const char *turn_flag(const ech_ask_flags *const f)
 {
     if (f->tools != NULL) return "--tools";
@@ -248,6 +277,7 @@ static const char *turn_flag(const ech_ask_flags *const f)
     return f->template_path != NULL || f->template_kwargs != NULL ? "--chat-template" : NULL;
 }
 
+/* Before the engine is opened: a wrong flag should not cost the loading of a model. */
 ech_status ech_ask_read(ech_ask *const a, const ech_ask_flags *const f, ech_error *const err)
 {
     a->is_chat = f->chat != NULL;
@@ -289,6 +319,7 @@ static ech_status open_chat(ech_ask *const a, const ech_ask_flags *const f,
     return rc;
 }
 
+/* After the template was looked at: a name overrules what it shows. */
 static ech_status name_parsers(const ech_ask_flags *const f, ech_guide_options *const go,
                                ech_error *const err)
 {
@@ -300,6 +331,7 @@ static ech_status name_parsers(const ech_ask_flags *const f, ech_guide_options *
     return ECH_OK;
 }
 
+/* The guide has to see how the prompt ends: inside of reasoning or not. */
 static ech_status make_prompt(ech_ask *const a, ech_request_options *const o, ech_error *const err)
 {
     ECH_TRY(ech_chat_make_prompt(a->chat, a->request.data, a->request.len, NULL, &a->made, err));
@@ -310,6 +342,7 @@ static ech_status make_prompt(ech_ask *const a, ech_request_options *const o, ec
     return ECH_OK;
 }
 
+/* The vocabulary is the engine's, made once; the constraint keeps what it needs of it. */
 static ech_status constrain(ech_ask *const a, ech_engine *const engine,
                             ech_request_options *const o, ech_error *const err)
 {
@@ -326,6 +359,7 @@ static ech_status constrain(ech_ask *const a, ech_engine *const engine,
     return ECH_OK;
 }
 
+/* In this order: template, parsers, guide, prompt, constraint; each needs the one before. */
 ech_status ech_ask_apply(ech_ask *const a, const ech_ask_flags *const f, ech_engine *const engine,
                          ech_request_options *const o, ech_error *const err)
 {

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The answers of `echelon generate` in text and JSON. See generate_print.h. */
+/*
+ * The answers of `echelon generate` in text and JSON. See generate_print.h.
+ *
+ * Ownership: an ech_printed owns its buffers from the first event to ech_printed_fini().
+ * Invariant: an answer is printed as a whole, after its FINISH, but for text that was streamed.
+ * JSON here has a blank behind ':' and ',' and escapes line separators of Unicode: one object is
+ * one line for every reader. Main thread.
+ */
 #include "src/cli/generate_print.h"
 
 #include <math.h>
@@ -21,7 +28,11 @@ void ech_printed_fini(ech_printed *p)
 
 /* ---- JSON ---- */
 
-/* One character, or U+FFFD for what is none; returns the bytes that were read. */
+/*
+ * One character, or U+FFFD for what is none; returns the bytes that were read. Bytes that are no
+ * UTF-8 may come from a token that was cut by a limit; one U+FFFD stands for each run, as
+ * decoders have it. U+2028 and U+2029 end lines in JavaScript.
+ */
 static size_t put_char(ech_buf *b, const char *s, size_t len, ech_status *rc)
 {
     uint32_t cp;
@@ -56,6 +67,7 @@ static ech_status put_logprob(ech_buf *b, float logprob)
                              : ech_buf_puts(b, "-9999.0");
 }
 
+/* The object is left open: top_logprobs may follow. */
 static ech_status put_token(ech_buf *b, const ech_tokenizer *t, int32_t id, float logprob)
 {
     size_t len = 0;
@@ -66,6 +78,7 @@ static ech_status put_token(ech_buf *b, const ech_tokenizer *t, int32_t id, floa
     return put_logprob(b, logprob);
 }
 
+/* Items are joined as they come; the list's brackets are written at the end. */
 static ech_status put_logprobs(ech_buf *b, const ech_tokenizer *t, const ech_event *ev)
 {
     if (b->len > 0) ECH_TRY(ech_buf_puts(b, ", "));
@@ -81,6 +94,10 @@ static ech_status put_logprobs(ech_buf *b, const ech_tokenizer *t, const ech_eve
 
 /* ---- collecting ---- */
 
+/*
+ * A call's name comes whole and before its arguments; those are collected, since they are
+ * printed as one.
+ */
 static ech_status take_text(ech_printed *p, const ech_event *ev)
 {
     switch (ev->channel) {
@@ -112,6 +129,9 @@ static ech_status end_call(ech_printed *p, const ech_event *ev)
     return ech_buf_printf(&p->calls_json, ", \"complete\": %s}", flag);
 }
 
+/*
+ * Events without a word for the printed answer are listed, so that the compiler names a new one.
+ */
 ech_status ech_printed_take(ech_printed *p, const ech_event *ev, const ech_tokenizer *tokenizer)
 {
     switch (ev->kind) {
@@ -149,12 +169,16 @@ static const char *data_of(const ech_buf *b)
     return b->data != NULL ? b->data : "";
 }
 
+/* As OpenAI has it: calls that are complete end an answer with tool_calls. */
 static const char *finish_of(const ech_printed *p)
 {
     const bool has_calls = p->finish == ECH_FINISH_STOP && p->n_calls > 0;
     return has_calls ? "tool_calls" : ech_finish_name(p->finish);
 }
 
+/*
+ * Lines for people and for tests that compare. Flushed, since the next answer may take minutes.
+ */
 void ech_printed_write_lines(const ech_printed *p, FILE *out, bool text_is_out)
 {
     if (!text_is_out) {
@@ -173,11 +197,16 @@ static double ms(int64_t ns)
     return ns > 0 ? (double)ns / ECH_NS_PER_MS : 0;
 }
 
+/* 0 instead of a division by no time: a JSON number in any case. */
 static double rate(uint32_t tokens, int64_t ns)
 {
     return ns > 0 ? tokens / ((double)ns / ECH_NS_PER_S) : 0;
 }
 
+/*
+ * llama-server's names. Tokens that were reused aren't computed and don't count in the prompt's
+ * rate.
+ */
 static ech_status put_timings(ech_buf *b, const ech_usage *u, int64_t load_ns)
 {
     const bool has_first = u->first_token_ns > 0;
@@ -193,6 +222,10 @@ static ech_status put_timings(ech_buf *b, const ech_usage *u, int64_t load_ns)
                           rate(u->completion_tokens > 0 ? u->completion_tokens - 1 : 0, answer_ns));
 }
 
+/*
+ * The error is a member like others: whoever reads lines of JSON gets one object for each
+ * prompt, good or bad.
+ */
 static ech_status put_object(ech_buf *b, const ech_printed *p, bool has_logprobs, int64_t load_ns)
 {
     const ech_usage *const u = &p->usage;
@@ -221,6 +254,7 @@ static ech_status put_object(ech_buf *b, const ech_printed *p, bool has_logprobs
     return ech_buf_puts(b, "}\n");
 }
 
+/* Made in memory first: a failure writes nothing instead of half a line. */
 ech_status ech_printed_write_json(const ech_printed *p, FILE *out, bool has_logprobs,
                                   int64_t load_ns)
 {

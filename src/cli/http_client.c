@@ -2,6 +2,11 @@
 /*
  * The client; see http_client.h. Invariant: what a server sends is input; lines and bodies have
  * limits, and a broken chunk is an error.
+ *
+ * One connection a call, "Connection: close", no state between calls; so many threads may call
+ * at once with one URL. Left out: redirects, proxies, compression, cookies, interim answers
+ * (nothing here sends Expect). Ownership: the caller frees call->reply, whatever became of the
+ * call.
  */
 #include "src/cli/http_client.h"
 
@@ -19,6 +24,10 @@
 #include "src/base/clock.h"
 #include "src/base/error.h"
 
+/*
+ * Lines of a head and of chunk sizes; a line of a stream may be as long as a body, as one frame
+ * can carry a whole answer.
+ */
 #define MAX_LINE 65536
 #define MAX_BODY (64U << 20)
 
@@ -35,7 +44,7 @@ typedef struct conn {
     bool taken_all; /* `take` said that it has enough */
 } conn;
 
-/* "HOST[:PORT]" or "[ADDRESS][:PORT]". */
+/* "HOST[:PORT]" or "[ADDRESS][:PORT]". A port that is empty is the scheme's, as in RFC 3986. */
 static bool parse_authority(ech_url *const u)
 {
     const bool is_bracketed = u->authority[0] == '[';
@@ -51,6 +60,10 @@ static bool parse_authority(ech_url *const u)
     return true;
 }
 
+/*
+ * Slashes at the end are cut off, so that a path can be appended; what is behind '?' isn't told
+ * apart and would be a part of the path.
+ */
 static ech_status parse(const char *const text, ech_url *const ret, ech_error *const err)
 {
     const char *const colon = strstr(text, "://");
@@ -80,6 +93,10 @@ static ech_status parse(const char *const text, ech_url *const ret, ech_error *c
     return ECH_OK;
 }
 
+/*
+ * Authorities are read once a URL, not once a call: it takes milliseconds that a measurement
+ * would hold.
+ */
 ech_status ech_url_open(const char *const text, ech_url *const ret, ech_error *const err)
 {
     *ret = (ech_url){ 0 };
@@ -94,6 +111,10 @@ void ech_url_close(ech_url *const url)
 
 /* ---- the connection ------------------------------------------------------------------------- */
 
+/*
+ * All addresses of a name are tried in order; the error is the last one's. Looking up and
+ * connecting block: only what comes after can be stopped.
+ */
 static ech_status connect_to(const ech_url *const url, int *const ret_fd, ech_error *const err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
@@ -118,12 +139,17 @@ static ech_status connect_to(const ech_url *const url, int *const ret_fd, ech_er
     return ECH_OK;
 }
 
+/* Set by a signal handler, hence looked at after each wait. */
 static bool is_stopped(const conn *const c)
 {
     return c->call->stop != NULL && *c->call->stop != 0;
 }
 
-/* Waits until the socket is ready for events. */
+/*
+ * Waits until the socket is ready for events. 50 ms: a signal may come just before poll(), which
+ * then doesn't return for it. The timeout counts from the last byte: an answer may take as long
+ * as it likes while it comes.
+ */
 static ech_status wait_for(const conn *const c, const short events, ech_error *const err)
 {
     const int64_t start = ech_now_ns();
@@ -140,6 +166,7 @@ static ech_status wait_for(const conn *const c, const short events, ech_error *c
     }
 }
 
+/* The handshake says itself what it waits for. */
 static ech_status shake_hands(conn *const c, ech_error *const err)
 {
     const ech_url *const url = c->call->url;
@@ -151,6 +178,7 @@ static ech_status shake_hands(conn *const c, ech_error *const err)
     return rc;
 }
 
+/* MSG_NOSIGNAL: a server that has closed is an error, no SIGPIPE. */
 static ech_status send_all(const conn *const c, const char *s, size_t len, ech_error *const err)
 {
     while (len > 0) {
@@ -167,7 +195,10 @@ static ech_status send_all(const conn *const c, const char *s, size_t len, ech_e
     return ECH_OK;
 }
 
-/* More bytes; *ret_end when there are none any more. */
+/*
+ * More bytes; *ret_end when there are none any more. Reads first and waits then: TLS may hold
+ * bytes that poll() doesn't see.
+ */
 static ech_status fill(conn *const c, bool *const ret_end, ech_error *const err)
 {
     ssize_t n;
@@ -188,7 +219,10 @@ static ech_status fill(conn *const c, bool *const ret_end, ech_error *const err)
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
-/* One line without its end. */
+/*
+ * One line without its end. LF ends a line, with or without CR: a client may be lenient where
+ * our own server isn't.
+ */
 static ech_status read_line(conn *const c, ech_buf *const line, ech_error *const err)
 {
     ech_buf_clear(line);
@@ -210,6 +244,10 @@ static ech_status read_line(conn *const c, ech_buf *const line, ech_error *const
     }
 }
 
+/*
+ * Names know no case. Without a length and without chunks the body goes to the end of the
+ * connection.
+ */
 static ech_status read_head(conn *const c, ech_error *const err)
 {
     ech_buf line = { 0 };
@@ -232,7 +270,12 @@ static ech_status read_head(conn *const c, ech_error *const err)
     return rc;
 }
 
-/* A whole line of an event stream. */
+/*
+ * A whole line of an event stream. The event stream of HTML: data lines of an event are joined,
+ * an empty line ends it, one blank behind the colon doesn't count. Names of events, ids and
+ * comments (": ping") are passed over: the data says all in these APIs. An event that the end of
+ * the body cuts is dropped, as the standard wants it.
+ */
 static ech_status take_line(conn *const c, ech_error *const err)
 {
     const ech_buf *const l = &c->line;
@@ -252,6 +295,10 @@ static ech_status take_line(conn *const c, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * Only a 200 is a stream: an error's body is JSON and goes to reply, where the caller finds the
+ * reason.
+ */
 static ech_status take_bytes(conn *const c, const char *const s, const size_t len,
                              ech_error *const err)
 {
@@ -296,6 +343,10 @@ static ech_status read_part(conn *const c, int64_t n, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * Trailers aren't read, as the connection ends here anyway. A size may have an extension behind
+ * it, where strtoll stops.
+ */
 static ech_status read_chunks(conn *const c, ech_error *const err)
 {
     ech_buf line = { 0 };
@@ -318,6 +369,10 @@ static ech_status read_chunks(conn *const c, ech_error *const err)
     return rc;
 }
 
+/*
+ * A chunked body wins over a length, as RFC 9112 6.3 has it. Host is the authority as it was
+ * given, port included.
+ */
 static ech_status exchange(conn *const c, ech_error *const err)
 {
     const ech_http_call *const call = c->call;
@@ -341,6 +396,7 @@ static ech_status exchange(conn *const c, ech_error *const err)
     return c->is_chunked ? read_chunks(c, err) : read_part(c, c->length, err);
 }
 
+/* ECH_OK says that an answer was read, not that it is a good one: call->status tells. */
 ech_status ech_http_run(ech_http_call *const call, ech_error *const err)
 {
     conn c = { .call = call };
@@ -355,6 +411,10 @@ ech_status ech_http_run(ech_http_call *const call, ech_error *const err)
     return rc;
 }
 
+/*
+ * malloc'ed; NULL when the server doesn't list any, which isn't an error: some need no name. 10
+ * s: it is asked before anything is shown.
+ */
 char *ech_http_first_model(const ech_url *const url, const char *const api_key)
 {
     ech_http_call call = {

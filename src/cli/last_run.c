@@ -2,6 +2,9 @@
 /*
  * The file of the last run: see last_run.h. Written beside its place and renamed in, so that it is
  * whole or not there. What is read is input: bounded, and every field checked.
+ *
+ * Nothing here may make a command fail: every error means that nothing is remembered. Main
+ * thread; several processes may write at once, each its own part file, and the last rename wins.
  */
 #include "src/cli/last_run.h"
 
@@ -18,6 +21,7 @@
 #define MAX_BYTES 65536u
 #define NAME      "last-run.json"
 
+/* The XDG rule: a relative path in the variable is ignored. */
 static ech_status folder_of(ech_buf *path)
 {
     const char *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
@@ -26,7 +30,7 @@ static ech_status folder_of(ech_buf *path)
     return ECH_ENOTFOUND;
 }
 
-/* Both folders, where they aren't there yet. */
+/* Both folders, where they aren't there yet. 0700: it says what a user runs. */
 static void make_folder(const char *path)
 {
     char parent[ECH_MODEL_PATH_MAX];
@@ -36,6 +40,7 @@ static void make_folder(const char *path)
     (void)mkdir(path, 0700);
 }
 
+/* The process id keeps two writers from one part file. */
 static void write_file(const char *text)
 {
     ech_buf folder = { 0 }, path = { 0 }, part = { 0 };
@@ -53,12 +58,16 @@ static void write_file(const char *text)
     ech_buf_fini(&part);
 }
 
+/* The end of a path tells models apart, its beginning doesn't. */
 static const char *tail_of(const char *path)
 {
     const size_t len = strlen(path), cap = sizeof((ech_last_run *)0)->model - 1;
     return len > cap ? path + len - cap : path;
 }
 
+/*
+ * Times are the engine's own, smoothed over its steps; a run without a step has nothing to say.
+ */
 void ech_last_run_keep(const char *command, ech_engine *engine)
 {
     ech_engine_counters c = { .struct_size = sizeof c };
@@ -78,6 +87,7 @@ void ech_last_run_keep(const char *command, ech_engine *engine)
     json_decref(root);
 }
 
+/* product indexes tables of doctor, so it is checked here; texts are cut to their fields. */
 static bool take_fields(json_t *root, ech_last_run *ret)
 {
     const char *command, *model;
@@ -98,6 +108,7 @@ static bool take_fields(json_t *root, ech_last_run *ret)
     return true;
 }
 
+/* A file that is broken, too large or of another version is the same as none. */
 bool ech_last_run_read(ech_last_run *ret)
 {
     ech_buf path = { 0 }, text = { 0 };

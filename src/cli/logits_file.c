@@ -2,6 +2,17 @@
 /*
  * Files of logits: see logits_file.h. Positioned reads and writes, so that windows may come in any
  * order and nothing is held in memory. One thread at a time.
+ *
+ * The format, little-endian as the machines that this runs on; offsets follow from the header
+ * alone:
+ *
+ *     header                        64 bytes
+ *     ids    [n_windows][ctx]       int32, what was scored
+ *     rows   [n_windows][n_rows][vocab]   float32
+ *
+ * Invariant: a file under its name is whole. It is written as NAME.part and renamed by finish().
+ * What is read is input: nothing of it is used before shape, length and ids are those of this
+ * run.
  */
 #include "src/cli/logits_file.h"
 
@@ -25,6 +36,7 @@ struct ech_logits_file {
     ech_buf path, part; /* part is empty for a file that is read */
 };
 
+/* A layout of fixed-width fields without gaps; reserved bytes are 0. */
 typedef struct header {
     char magic[8];
     uint32_t version, vocab, ctx, n_windows, first, n_rows;
@@ -33,6 +45,7 @@ typedef struct header {
 
 _Static_assert(sizeof(header) == HEADER_BYTES, "part of the file's format");
 
+/* 64 bits throughout: a vocabulary of 150 000 and a few thousand rows are gigabytes. */
 static uint64_t ids_bytes(const ech_logits_shape *s)
 {
     return (uint64_t)s->n_windows * s->ctx * sizeof(int32_t);
@@ -53,6 +66,7 @@ static uint64_t row_offset(const ech_logits_shape *s, uint32_t window, uint32_t 
     return HEADER_BYTES + ids_bytes(s) + ((uint64_t)window * s->n_rows + row) * row_bytes(s);
 }
 
+/* A read may be short, a file that was cut meanwhile ends: both are met by the loop. */
 static ech_status read_at(ech_logits_file *f, uint64_t at, void *out, uint64_t len, ech_error *err)
 {
     for (uint64_t done = 0; done < len;) {
@@ -74,6 +88,7 @@ static ech_status write_at(ech_logits_file *f, uint64_t at, const void *data, ui
     return ECH_OK;
 }
 
+/* On failure nothing is left: neither memory nor an empty .part. */
 static ech_status make(ech_logits_file **ret, const char *path, const ech_logits_shape *shape,
                        bool creates, ech_error *err)
 {
@@ -98,6 +113,9 @@ static ech_status make(ech_logits_file **ret, const char *path, const ech_logits
     return ECH_OK;
 }
 
+/*
+ * The ids go in at once, rows as they come. On failure there is no file and *ret isn't written.
+ */
 ech_status ech_logits_file_create(ech_logits_file **ret, const char *path,
                                   const ech_logits_shape *shape, const int32_t *ids, ech_error *err)
 {
@@ -120,6 +138,7 @@ ech_status ech_logits_file_create(ech_logits_file **ret, const char *path,
     return ECH_OK;
 }
 
+/* Says both numbers and what to do: mostly another --ctx or another text. */
 static ech_status check_number(const ech_logits_file *f, const char *what, uint32_t found,
                                uint32_t wanted, ech_error *err)
 {
@@ -130,6 +149,7 @@ static ech_status check_number(const ech_logits_file *f, const char *what, uint3
                     f->path.data, what, found, wanted);
 }
 
+/* The length is checked against the shape, so that no later read can fail for it. */
 static ech_status check_header(ech_logits_file *f, ech_error *err)
 {
     header h;
@@ -155,6 +175,10 @@ static ech_status check_header(ech_logits_file *f, ech_error *err)
                     (unsigned long long)file_bytes(s));
 }
 
+/*
+ * Logits of another text would give a divergence that means nothing. All are compared: it costs
+ * nothing beside the rows.
+ */
 static ech_status check_ids(ech_logits_file *f, const int32_t *ids, ech_error *err)
 {
     const uint64_t bytes = ids_bytes(&f->shape);
@@ -198,6 +222,10 @@ ech_status ech_logits_file_read(ech_logits_file *f, uint32_t window, uint32_t ro
     return read_at(f, row_offset(&f->shape, window, row), logits, row_bytes(&f->shape), err);
 }
 
+/*
+ * After it the file is the user's and closing removes nothing. Without fsync: a crash of the
+ * machine costs a run that can be made again.
+ */
 ech_status ech_logits_file_finish(ech_logits_file *f, ech_error *err)
 {
     if (rename(f->part.data, f->path.data) != 0)
@@ -206,6 +234,7 @@ ech_status ech_logits_file_finish(ech_logits_file *f, ech_error *err)
     return ECH_OK;
 }
 
+/* A file that wasn't finished is removed. */
 void ech_logits_file_close(ech_logits_file **file)
 {
     ech_logits_file *const f = *file;

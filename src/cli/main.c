@@ -2,6 +2,10 @@
 /*
  * The program: finds the command and runs it. Only code in this folder may exit. Exit codes: 0,
  * 1 failed, 2 wrong usage.
+ *
+ * More precisely, an error of the library exits with the code that its status has in the table
+ * of status.h: 2 where an argument was wrong, else 1. What was asked for goes to standard
+ * output, everything else to standard error, in lines that begin with "echelon: ". Main thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,12 +14,14 @@
 #include "src/base/os/process.h"
 #include "src/cli/commands.h"
 
+/* From the one list, so that help, completion and the program can't name different ones. */
 static const ech_command *const COMMANDS[] = {
 #define X(name) &ech_cmd_##name,
     ECH_COMMAND_MAP(X)
 #undef X
 };
 
+/* Exact names only: an abbreviation would change its meaning with the next command. */
 const ech_command *ech_command_find(const char *const name)
 {
     for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) {
@@ -36,6 +42,7 @@ static void print_overview(FILE *const out)
 
 static bool print_man;
 
+/* Help that was asked for goes to standard output and is a success. */
 static int run_help(const int argc, char **const argv)
 {
     if (argc == 0) {
@@ -68,6 +75,10 @@ const ech_command ech_cmd_help = {
     run_help,
 };
 
+/*
+ * Without a command the overview is an answer to a mistake: standard error, code 2. -h and -V
+ * are there because everybody tries them.
+ */
 static int run_command(const int argc, char **const argv)
 {
     if (argc < 2) {
@@ -83,7 +94,10 @@ static int run_command(const int argc, char **const argv)
     return ech_command_main(cmd, argc - 1, argv + 1);
 }
 
-/* An answer that did not reach standard output is a failure, whatever the command was. */
+/*
+ * An answer that did not reach standard output is a failure, whatever the command was. Full
+ * disks and closed pipes show at the last flush only. An earlier failure keeps its own code.
+ */
 static int end_output(const int code)
 {
     errno = 0;
@@ -93,6 +107,10 @@ static int end_output(const int code)
     return code == ECH_EXIT_OK ? ECH_EXIT_FAILED : code;
 }
 
+/*
+ * Descriptors 0 to 2 are there first: a file that was opened as 1 by chance would get the
+ * output.
+ */
 int main(const int argc, char **const argv)
 {
     ech_os_fill_stdio();

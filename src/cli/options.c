@@ -2,6 +2,11 @@
 /*
  * The option table at work. Invariant: a target is written only with a value that passed its
  * check. Runs once, on the main thread.
+ *
+ * Exit codes: 2 for everything that is wrong on the command line, in the environment or in the
+ * file, always with one line that names the option as the user spelled it. Pointers of string
+ * options go into argv, the environment or copies of config.c; nothing is freed, since the
+ * program ends with the command.
  */
 #include "src/cli/options.h"
 
@@ -18,6 +23,7 @@
 #include "src/base/error.h"
 #include "src/cli/config.h"
 
+/* The tables for getopt are on the stack; the largest command has some sixty. */
 #define MAX_OPTIONS 96
 
 int ech_report(const ech_error *const err)
@@ -26,6 +32,7 @@ int ech_report(const ech_error *const err)
     return ech_status_exit(err->code);
 }
 
+/* One line: what a user gave may hold line ends, which would look like another message. */
 int ech_usage_error(const char *fmt, ...)
 {
     char text[ECH_ERROR_TEXT];
@@ -38,11 +45,13 @@ int ech_usage_error(const char *fmt, ...)
     return ECH_EXIT_USAGE;
 }
 
+/* Calls always take one. */
 static bool takes_value(const ech_option *const o)
 {
     return o->kind != ECH_OPT_FLAG && o->kind != ECH_OPT_NO_FLAG;
 }
 
+/* The values' order is kept; the texts stay where they are. */
 static const char *add_string(ech_strings *const list, const char *const value)
 {
     if (list->count == list->cap) {
@@ -56,6 +65,7 @@ static const char *add_string(ech_strings *const list, const char *const value)
     return NULL;
 }
 
+/* Blanks before it, which strtoll takes, are refused; so is what is left behind it. */
 static const char *set_int(const ech_option *const o, const char *const value)
 {
     char *end;
@@ -78,6 +88,7 @@ static const char *set_double(const ech_option *const o, const char *const value
     return NULL;
 }
 
+/* Powers of 1024; the shift is checked before it is done. */
 static const char *set_size(const ech_option *const o, const char *const value)
 {
     char *end;
@@ -102,6 +113,7 @@ static bool names_a_path(const ech_option *const o)
     return strcmp(o->arg, "DIR") == 0 || strcmp(o->arg, "FILE") == 0;
 }
 
+/* Used for flags, variables and the file alike, so that a value means the same in all three. */
 const char *ech_option_set(const ech_option *const o, const char *const value)
 {
     switch (o->kind) {
@@ -129,7 +141,10 @@ const char *ech_option_set(const ech_option *const o, const char *const value)
     return "is of no kind";
 }
 
-/* name: as the user gave it, with dashes or as a variable. A long value doesn't hide the reason. */
+/*
+ * name: as the user gave it, with dashes or as a variable. A long value doesn't hide the reason.
+ * The range is only said where it is the reason.
+ */
 static int complain(const ech_option *const o, const char *const name, const char *const value,
                     const char *const why)
 {
@@ -149,7 +164,11 @@ static void env_name(const ech_option *const o, char *const name, const size_t c
     name[n] = '\0';
 }
 
-/* Values from the environment come first: a flag then overwrites them. */
+/*
+ * Values from the environment come first: a flag then overwrites them. Flags aren't read: nobody
+ * agrees on how a variable says no. A bad value is an error even when a flag would overwrite it:
+ * it waits for the next run otherwise.
+ */
 static int read_environment(const ech_command *const cmd)
 {
     for (size_t i = 0; i < cmd->n_options; i++) {
@@ -166,7 +185,11 @@ static int read_environment(const ech_command *const cmd)
     return ECH_EXIT_OK;
 }
 
-/* getopt's tables; index i of long_options is option i, the last is --help. */
+/*
+ * getopt's tables; index i of long_options is option i, the last is --help. Values from 256 on
+ * are indices, below they are letters. The ':' in front makes getopt tell a missing value from
+ * an unknown option. -h and --help are there for every command.
+ */
 static void fill_getopt(const ech_command *const cmd, struct option *const long_options,
                         char *const short_options)
 {
@@ -209,6 +232,11 @@ static int complain_usage(const ech_command *const cmd, const int c, const char 
     return ech_usage_error("%.80s %s; 'echelon help %s' lists the options", arg, why, cmd->name);
 }
 
+/*
+ * Precedence is order: file, environment, flags; each writes over the one before. A group hands
+ * everything on to the command that it picks. getopt moves what is no option to the end, so
+ * options may stand behind arguments.
+ */
 int ech_command_main(const ech_command *const cmd, const int argc, char **const argv)
 {
     if (cmd->is_group) return cmd->run(argc - 1, argv + 1);
@@ -238,6 +266,7 @@ int ech_command_main(const ech_command *const cmd, const int argc, char **const 
     return cmd->run(argc - optind, argv + optind);
 }
 
+/* From the table that parses, to standard output. */
 void ech_command_help(const ech_command *const cmd)
 {
     (void)printf("usage: echelon %s [OPTIONS]%s%s\n\n%s\n\n", cmd->name,
@@ -275,6 +304,7 @@ static void put_roff(const char *s)
     }
 }
 
+/* From the same table as the help. */
 void ech_command_man(const ech_command *const cmd)
 {
     (void)printf(".TH ECHELON\\-");

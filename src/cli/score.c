@@ -3,6 +3,10 @@
  * Windows of a text, scored by the engine that generates and serves: a window is a prompt whose
  * ids' log-probabilities are asked for. See score.h. Main thread; the row hook runs on the
  * engine's.
+ *
+ * Ownership: *s has the engine, the ids and the sums from ech_score_open() on, also after its
+ * failure; ech_score_close() frees them. Invariant: every window is computed alone, with the
+ * same ids whatever runs beside it, so numbers don't depend on grouping.
  */
 #include "src/cli/score.h"
 
@@ -17,11 +21,15 @@
 #include "src/base/error.h"
 
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
-/* Windows of one request: two run at a time, the others wait. */
+/*
+ * Windows of one request: two run at a time, the others wait. Enough that the engine never waits
+ * for the next request; little enough that progress shows.
+ */
 #define GROUP 64u
 
 ech_score_options ech_score_given = { .ctx = 512 };
 
+/* The error is that of the mean, carried through exp: as llama.cpp prints it. */
 double ech_score_perplexity(const ech_score_sum *sum, double *ret_stderr)
 {
     const double n = (double)sum->n, mean = sum->nll / n;
@@ -33,6 +41,7 @@ double ech_score_perplexity(const ech_score_sum *sum, double *ret_stderr)
 
 /* ---- opening ---- */
 
+/* The queue holds exactly one group, in windows and in tokens. */
 static ech_status open_engine(ech_score *s, const char *model, ech_error *err)
 {
     const ech_score_options *const g = &ech_score_given;
@@ -87,6 +96,10 @@ static ech_status tokenise(const ech_score *s, const ech_buf *text, ech_ids *ids
                                 ids, err);
 }
 
+/*
+ * Windows lie next to each other, or begin every `stride` ids. BOS replaces the first id and
+ * doesn't push the others: as llama.cpp, so that the numbers compare.
+ */
 static ech_status cut(ech_score *s, const ech_ids *ids, int32_t bos, const char *path,
                       ech_error *err)
 {
@@ -111,6 +124,7 @@ static ech_status cut(ech_score *s, const ech_ids *ids, int32_t bos, const char 
     return ECH_OK;
 }
 
+/* What the options alone can say wrong comes before the text and the model are read. */
 ech_status ech_score_open(ech_score *s, const char *model, const char *text_path, ech_error *err)
 {
     const ech_score_options *const g = &ech_score_given;
@@ -133,6 +147,7 @@ ech_status ech_score_open(ech_score *s, const char *model, const char *text_path
     return rc;
 }
 
+/* May be called after any failure, and twice. */
 void ech_score_close(ech_score *s)
 {
     ech_engine_close(&s->engine);
@@ -144,12 +159,16 @@ void ech_score_close(ech_score *s)
 
 /* ---- running ---- */
 
-/* The windows of one request. */
+/*
+ * The windows of one request. At most GROUP of them; a choice of the request is a window, in
+ * order.
+ */
 typedef struct group {
     ech_score *s;
     uint32_t begin, n;
 } group;
 
+/* On the engine's thread, which waits for it: nothing else runs meanwhile. */
 static void on_row(void *ctx, uint32_t choice, uint32_t pos, const float *row)
 {
     const group *const g = ctx;
@@ -158,6 +177,7 @@ static void on_row(void *ctx, uint32_t choice, uint32_t pos, const float *row)
     s->row(s->row_ctx, window, pos - 1 - s->first, s->ids[(size_t)window * s->ctx + pos], row);
 }
 
+/* Ids without a score are those of the first half. */
 static void take(group *g, const ech_event *ev)
 {
     ech_score_sum *const sum = &g->s->sums[g->begin + ev->choice];
@@ -167,6 +187,7 @@ static void take(group *g, const ech_event *ev)
     sum->n++;
 }
 
+/* The mean of what is there so far, over all windows: a group's order doesn't matter. */
 static void show(const ech_score *s, uint32_t n_done)
 {
     ech_score_sum so_far = { 0 };
@@ -179,6 +200,7 @@ static void show(const ech_score *s, uint32_t n_done)
                       exp(so_far.nll / (double)so_far.n));
 }
 
+/* The first error ends the run: a perplexity of a part would be taken for the whole. */
 static ech_status read_events(group *g, ech_request *req, ech_error *err)
 {
     ech_event ev = { 0 };
@@ -192,6 +214,7 @@ static ech_status read_events(group *g, ech_request *req, ech_error *err)
     return ech_fail(err, ev.error.code, "%s", ev.error.text);
 }
 
+/* Nothing is drawn (max_tokens 0); scores begin behind the first half. */
 static ech_status run_group(group *g, ech_error *err)
 {
     const ech_score *const s = g->s;
@@ -215,6 +238,7 @@ static ech_status run_group(group *g, ech_error *err)
     return rc;
 }
 
+/* Sums are added in the order of the windows, so that the last digit is the same in every run. */
 ech_status ech_score_run(ech_score *s, ech_error *err)
 {
     for (uint32_t w = 0; w < s->n_windows; w += GROUP) {

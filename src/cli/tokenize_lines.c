@@ -2,6 +2,10 @@
 /*
  * Batches of lines; see tokenize_lines.h. The main thread reads and writes; a piece of work is one
  * line from its JSON to its answer, since parsing and printing cost as much as the tokenizer does.
+ *
+ * Invariant: answers come in the order of the lines, and none after the first line that failed.
+ * Ownership: lines point into the buffer of what was read, which isn't moved before they are
+ * done; each has an output buffer that the next batch uses again.
  */
 #include "src/cli/tokenize_lines.h"
 
@@ -80,7 +84,10 @@ static ech_status encode_line(const ech_line_job *const job, const json_t *const
     return ech_buf_puts(out, "}\n");
 }
 
-/* The ids of a line: a JSON list, or an object with "ids". */
+/*
+ * The ids of a line: a JSON list, or an object with "ids". Whether the tokenizer has an id is
+ * for the decoder to say.
+ */
 static ech_status read_ids(const json_t *const line, ech_ids *const ids, ech_error *const err)
 {
     const json_t *const list = json_is_object(line) ? json_object_get(line, "ids") : line;
@@ -129,6 +136,7 @@ static ech_status do_value(const ech_line_job *const job, const json_t *const va
     return rc;
 }
 
+/* On any thread; touches nothing but its own line. A zero byte in a string is text. */
 static void do_line(void *const ctx, const size_t i)
 {
     const batch *const b = ctx;
@@ -142,6 +150,10 @@ static void do_line(void *const ctx, const size_t i)
 
 /* ---- batches -------------------------------------------------------------------------------- */
 
+/*
+ * Empty lines have no answer but count, so that numbers in errors are those of an editor. What
+ * is past n keeps its buffer.
+ */
 static ech_status add_line(batch *const b, const char *const text, const size_t len)
 {
     b->n_read++;
@@ -162,7 +174,10 @@ static ech_status add_line(batch *const b, const char *const text, const size_t 
     return ECH_OK;
 }
 
-/* Finds the whole lines of what was read, at the end also the last one; says how far they go. */
+/*
+ * Finds the whole lines of what was read, at the end also the last one; says how far they go. A
+ * line that isn't whole waits for the next reading.
+ */
 static ech_status find_lines(batch *const b, size_t *const ret_used)
 {
     size_t at = 0;
@@ -179,7 +194,11 @@ static ech_status find_lines(batch *const b, size_t *const ret_used)
     return ECH_OK;
 }
 
-/* Waits for something to read, then takes what is there, up to a batch. */
+/*
+ * Waits for something to read, then takes what is there, up to a batch. It never waits for a
+ * batch to fill: a process that asks line by line gets each answer at once. The byte behind the
+ * end is 0 for strspn().
+ */
 static ech_status read_some(batch *const b)
 {
     struct pollfd more = { .fd = STDIN_FILENO, .events = POLLIN };
@@ -211,6 +230,7 @@ static int write_lines(const batch *const b)
     return fflush(stdout) == 0 ? ECH_EXIT_OK : ECH_EXIT_FAILED;
 }
 
+/* What is left moves to the front after the lines were written, not before. */
 static ech_status do_batch(batch *const b, int *const exit_code)
 {
     size_t used = 0;
@@ -224,6 +244,7 @@ static ech_status do_batch(batch *const b, int *const exit_code)
     return ECH_OK;
 }
 
+/* Returns an exit code: 1 for a line or an input that fails. */
 int ech_line_job_run(const ech_line_job *const job)
 {
     batch b = { .job = job };

@@ -2,6 +2,17 @@
 /*
  * POST /v1/chat/completions: messages in, a message out. The model's template makes the prompt;
  * user text never becomes control tokens (chat.h).
+ *
+ * The request is read on a text thread, the answer is written on the loop thread (generate.h). A
+ * stream has OpenAI's order, which its SDKs rely on:
+ *
+ *     a chunk with the role for each choice
+ *     deltas, in the order of the engine's events; choices interleave, `index` tells them apart
+ *     an empty delta with the finish_reason for each choice
+ *     one chunk with `usage` and no choices, where stream_options.include_usage asks for it
+ *     data: [DONE]
+ *
+ * `refusal` is always null: a model's refusal is text like any other here.
  */
 #include <string.h>
 
@@ -14,6 +25,10 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
+/*
+ * Every chunk repeats it, since each is an object of its own in OpenAI's schema; the id is the
+ * request's, so that a client can find its answer in the audit log.
+ */
 static ech_status put_head(const ech_exchange *const x, const ech_generation *const g,
                            const char *const object, ech_buf *const b)
 {
@@ -24,6 +39,11 @@ static ech_status put_head(const ech_exchange *const x, const ech_generation *co
     return ech_buf_puts(b, ",\"system_fingerprint\":\"echelon\"");
 }
 
+/*
+ * fresh: only what no chunk of this choice has carried yet. A token's score may so arrive in a
+ * later chunk than its text or an earlier one, as the engine holds text back that could become a
+ * stop string; scores are never lost.
+ */
 static ech_status put_logprobs(ech_generation *const g, ech_choice *const c, ech_buf *const b,
                                const bool fresh)
 {
@@ -34,7 +54,11 @@ static ech_status put_logprobs(ech_generation *const g, ech_choice *const c, ech
     return ech_buf_puts(b, "],\"refusal\":null}");
 }
 
-/* delta is JSON; finish NULL: null. */
+/*
+ * delta is JSON; finish NULL: null. Token ids and the prompt's part go with the last chunk of a
+ * choice only: before it they aren't whole. `usage` is null in all but the last chunk, and only
+ * where it was asked for: clients that did not ask may not know the key.
+ */
 static ech_status put_chunk(ech_exchange *const x, ech_generation *const g, const uint32_t k,
                             const ech_str delta, const char *const finish)
 {
@@ -53,6 +77,10 @@ static ech_status put_chunk(ech_exchange *const x, ech_generation *const g, cons
     return ech_buf_puts(b, g->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
 }
 
+/*
+ * Written on the text thread, before the loop gets the exchange. The role goes out before the
+ * first token is there, so that a client sees at once that its request was accepted.
+ */
 static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
 {
     for (uint32_t k = 0; k < g->n_choices; k++) {
@@ -93,6 +121,7 @@ static ech_status put_reasoning(const ech_exchange *const x, const char *const t
     return ech_json_put_string(b, text, len);
 }
 
+/* One event is one delta: a chunk never mixes reasoning with content. */
 static ech_status put_delta(const ech_exchange *const x, const ech_generation *const g,
                             const uint32_t choice, const ech_event *const ev, ech_buf *const b)
 {
@@ -129,11 +158,16 @@ static const char *finish_name(const ech_generation *const g, const uint32_t cho
     return ech_finish_name(c->finish);
 }
 
+/* Scores of the last tokens may still wait here: put_chunk sends whatever is left of them. */
 static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
 {
     return put_chunk(x, g, choice, ECH_STR_LIT("{}"), finish_name(g, choice));
 }
 
+/*
+ * The usage comes after the finish of every choice and has an empty list of choices: clients
+ * that read choices[0] without a look at the length have to ask for it themselves.
+ */
 static ech_status on_done(ech_exchange *const x, ech_generation *const g)
 {
     if (g->include_usage) {
@@ -146,7 +180,10 @@ static ech_status on_done(ech_exchange *const x, ech_generation *const g)
     return ech_buf_puts(&x->out, "data: [DONE]\n\n");
 }
 
-/* "token":…,"logprob":…,"bytes":[…] */
+/*
+ * "token":…,"logprob":…,"bytes":[…]. A token may be a part of a character: the JSON string then
+ * holds a replacement, and only `bytes` has what it was.
+ */
 static ech_status put_item(const ech_exchange *const x, const int32_t id, const float logprob,
                            ech_buf *const b)
 {
@@ -166,6 +203,10 @@ static ech_status put_item(const ech_exchange *const x, const int32_t id, const 
     return ech_buf_push(b, ']');
 }
 
+/*
+ * OpenAI lists no score for the token that ends an answer; with ignore_eos it doesn't end it and
+ * is one like all others.
+ */
 static bool ends_sequence(const ech_exchange *const x, const ech_generation *const g,
                           const int32_t id)
 {
@@ -194,6 +235,11 @@ static ech_status on_logprob(ech_exchange *const x, ech_generation *const g, ech
     return ech_buf_puts(b, "]}");
 }
 
+/*
+ * A call that max_tokens or a disconnect cut short is left out: its arguments are no JSON, and a
+ * client would run it or crash. `arguments` is a string with JSON in it, not an object; so
+ * OpenAI has it.
+ */
 static ech_status put_calls(const ech_choice *const c, ech_buf *const b)
 {
     if (ech_choice_complete_calls(c) == 0) return ECH_OK;
@@ -214,6 +260,10 @@ static ech_status put_calls(const ech_choice *const c, ech_buf *const b)
     return ech_buf_push(b, ']');
 }
 
+/*
+ * The whole answer. content is null where there are only calls, as OpenAI has it: some clients
+ * take an empty string for an answer.
+ */
 static ech_status put_message(const ech_exchange *const x, ech_generation *const g,
                               const uint32_t k, ech_buf *const b)
 {
@@ -238,6 +288,7 @@ static ech_status put_message(const ech_exchange *const x, ech_generation *const
     return ech_buf_printf(b, ",\"finish_reason\":\"%s\"}", finish_name(g, k));
 }
 
+/* Made from the same accumulated choices that a stream was cut from. */
 static ech_status on_body(ech_exchange *const x, ech_generation *const g)
 {
     ech_buf *const b = &x->reply;
@@ -264,6 +315,11 @@ static const ech_dialect CHAT = {
     .body = on_body,
 };
 
+/*
+ * The one field that differs between OpenAI's two APIs: a bool here with a count beside it, a
+ * count alone in completions. top_logprobs without logprobs is an error with OpenAI too, not a
+ * silent nothing.
+ */
 static bool take_logprobs(ech_exchange *const x, ech_generation *const g)
 {
     const json_t *const v = g->params.logprobs;
@@ -281,6 +337,11 @@ static bool take_logprobs(ech_exchange *const x, ech_generation *const g)
     return true;
 }
 
+/*
+ * Text thread. The order is that of the answers: what is wrong with the fields is said before
+ * the template is run, which costs most. Whatever fails has set its answer; what was made so far
+ * lies in the exchange and goes with it.
+ */
 void ech_api_chat(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);

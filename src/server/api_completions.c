@@ -2,6 +2,11 @@
 /*
  * POST /v1/completions: raw prompts in, text out. Four shapes of prompt, echo, log-probabilities
  * in four columns, max_tokens 0 to score a prompt.
+ *
+ * Read on a text thread, written on the loop thread. Frames of a stream and the whole answer
+ * have one shape (text_completion); after the last choice come the usage, if asked for, and
+ * data: [DONE]. There are no roles, tools or reasoning here: what a model writes is text,
+ * markers and all.
  */
 #include <math.h>
 #include <string.h>
@@ -27,6 +32,10 @@ static ech_status put_head(const ech_exchange *const x, const ech_generation *co
     return ech_json_put_cstring(b, g->model);
 }
 
+/*
+ * Four lists of one length, one entry a token: OpenAI's older form, which tools that score texts
+ * still read.
+ */
 static ech_status put_logprobs(ech_generation *const g, ech_choice *const c, ech_buf *const b,
                                const bool fresh)
 {
@@ -42,6 +51,7 @@ static ech_status put_logprobs(ech_generation *const g, ech_choice *const c, ech
     return ech_buf_push(b, '}');
 }
 
+/* Ids and the prompt's scores only when the choice has ended: they are whole then. */
 static ech_status put_choice(ech_generation *const g, const uint32_t k, const ech_str text,
                              const bool fresh, const char *const finish, ech_buf *const b)
 {
@@ -97,12 +107,14 @@ static ech_status on_delta(ech_exchange *const x, ech_generation *const g, const
     return put_frame(x, g, choice, take_held(c), NULL);
 }
 
+/* It may carry text: what an echo held back, when no token came after it. */
 static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
 {
     ech_choice *const c = &g->choices[choice];
     return put_frame(x, g, choice, take_held(c), ech_finish_name(c->finish));
 }
 
+/* An empty list of choices, as in chat. */
 static ech_status on_done(ech_exchange *const x, ech_generation *const g)
 {
     if (g->include_usage) {
@@ -115,7 +127,10 @@ static ech_status on_done(ech_exchange *const x, ech_generation *const g)
     return ech_buf_puts(&x->out, "data: [DONE]\n\n");
 }
 
-/* {" the": -1.5, …} */
+/*
+ * {" the": -1.5, …}. An object by the tokens' texts, as OpenAI has it: two ids with one text
+ * (cut characters) give one key twice, which JSON allows and readers resolve by the last.
+ */
 static ech_status put_top(const ech_exchange *const x, const ech_event *const ev, ech_buf *const b)
 {
     const ech_tokenizer *const tok = ech_engine_tokenizer(x->server->engine);
@@ -170,6 +185,10 @@ static ech_status on_logprob(ech_exchange *const x, ech_generation *const g, ech
     return ECH_OK;
 }
 
+/*
+ * The prompt's ids and scores stand in each choice here, in chat beside the choices: as vLLM has
+ * both.
+ */
 static ech_status on_body(ech_exchange *const x, ech_generation *const g)
 {
     ech_buf *const b = &x->reply;
@@ -218,6 +237,10 @@ static bool take_logprobs(ech_exchange *const x, ech_generation *const g)
     return true;
 }
 
+/*
+ * The order: fields, then prompts, then the guide, which needs no prompt. With echo the prompt's
+ * own tokens are scored as well, in the same columns before the answer's.
+ */
 void ech_api_completions(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);

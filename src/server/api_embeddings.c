@@ -3,6 +3,10 @@
  * POST /v1/embeddings: texts or ids in, a vector for each out, as numbers or as base64 of
  * little-endian floats, which is what the official clients ask for. One request of the engine holds
  * all inputs, so they run as a batch.
+ *
+ * Read on a text thread, written on the loop thread. There is no stream: the dialect has a body
+ * and nothing else, and `stream` is no field here. A model made for text gives embeddings as
+ * well; whether they are good is the model's business, not checked here.
  */
 #include <string.h>
 
@@ -14,6 +18,10 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
+/*
+ * RFC 4648, padded. Room for all of it is taken first, so that the pushes below can't fail
+ * halfway.
+ */
 static ech_status put_base64(ech_buf *const b, const void *const data, const size_t len)
 {
     static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -57,6 +65,10 @@ static ech_status on_embedding(ech_exchange *const x, ech_generation *const g, e
     return ech_buf_push(b, '"');
 }
 
+/*
+ * In the order of the inputs, whatever order they were done in. No completion_tokens: OpenAI's
+ * usage has none here.
+ */
 static ech_status on_body(ech_exchange *const x, ech_generation *const g)
 {
     ech_buf *const b = &x->reply;
@@ -76,6 +88,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
 
 static const ech_dialect EMBEDDINGS = { .embedding = on_embedding, .body = on_body };
 
+/* Fewer than the model has is a cut and a scaling in the engine; more can't be made up. */
 static bool take_dimensions(ech_exchange *const x, const ech_params *const p)
 {
     if (p->dimensions <= x->server->info.embedding_size) return true;

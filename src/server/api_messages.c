@@ -3,6 +3,17 @@
  * POST /v1/messages: Anthropic's API over the same events, stateless; and
  * /v1/messages/count_tokens. Its content blocks become the messages that chat templates know, and
  * back.
+ *
+ * Read on a text thread, written on the loop thread. A stream has Anthropic's order, which its
+ * SDK builds the message from:
+ *
+ *     message_start
+ *     content_block_start, content_block_delta*, content_block_stop    for each block, index from 0
+ *     message_delta (stop_reason, usage), message_stop; or error in the place of these two
+ *
+ * There is no [DONE]: message_stop is the end. Blocks never overlap; one closes before the next
+ * begins. Left out: images and documents, tools that a server runs, signatures of thinking (an
+ * empty one is sent, and what comes back isn't checked), cache_control.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +29,7 @@
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
+/* The type stands twice, as the event's name and in the data: SDKs dispatch on either. */
 static ech_status begin_frame(ech_exchange *const x, const char *const type)
 {
     return ech_buf_printf(&x->out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
@@ -50,6 +62,7 @@ static ech_status put_block(const ech_blocks *const b, const bool is_start, ech_
     return ech_buf_puts(out, thinks ? ",\"signature\":\"\"}" : "}");
 }
 
+/* A tool's name and id go out here whole; deltas of it carry arguments only. */
 static ech_status block_open(ech_exchange *const x, ech_generation *const g, ech_blocks *const b)
 {
     (void)g;
@@ -59,6 +72,7 @@ static ech_status block_open(ech_exchange *const x, ech_generation *const g, ech
     return end_frame(x);
 }
 
+/* partial_json is any piece of the arguments' text: only the pieces together are JSON. */
 static ech_status block_delta(ech_exchange *const x, ech_generation *const g, ech_blocks *const b,
                               const char *const text, const size_t len)
 {
@@ -75,6 +89,10 @@ static ech_status block_delta(ech_exchange *const x, ech_generation *const g, ec
     return end_frame(x);
 }
 
+/*
+ * The whole block is kept for the body as well: a whole answer takes the same way, and its
+ * frames are thrown away at the end.
+ */
 static ech_status block_close(ech_exchange *const x, ech_generation *const g, ech_blocks *const b)
 {
     (void)g;
@@ -132,12 +150,14 @@ static ech_status put_usage(const ech_generation *const g, ech_buf *const b)
                           g->usage.completion_tokens);
 }
 
+/* One choice only: Anthropic has no n. */
 static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
 {
     (void)choice;
     return ech_blocks_close(x, g);
 }
 
+/* stop_reason and usage come after all blocks, not with message_start: neither is known there. */
 static ech_status on_done(ech_exchange *const x, ech_generation *const g)
 {
     ECH_TRY(begin_frame(x, "message_delta"));
@@ -167,6 +187,7 @@ static ech_status on_body(ech_exchange *const x, ech_generation *const g)
     return ech_buf_push(&x->reply, '}');
 }
 
+/* Without message_stop after it: SDKs raise an exception at this event and read no further. */
 static ech_status on_fail(ech_exchange *const x, ech_generation *const g,
                           const ech_error *const why)
 {
@@ -178,6 +199,10 @@ static ech_status on_fail(ech_exchange *const x, ech_generation *const g,
     return end_frame(x);
 }
 
+/*
+ * writes_always: the body is made of the blocks that the frames are made of, so both run for a
+ * whole answer too.
+ */
 static const ech_dialect MESSAGES = {
     .writes_always = true,
     .begin = on_begin,
@@ -191,7 +216,10 @@ static const ech_dialect MESSAGES = {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A tool_use block as a call of an assistant's message. */
+/*
+ * A tool_use block as a call of an assistant's message. Arguments are an object here and a
+ * string of JSON in OpenAI's form.
+ */
 static json_t *call_of(const json_t *const block)
 {
     const json_t *const input = json_object_get(block, "input");
@@ -213,7 +241,13 @@ static void append_text(json_t *const message, const char *const key, const char
     (void)json_object_set_new(message, key, joined);
 }
 
-/* One message with blocks: a tool_result is a message of its own, the rest stays together. */
+/*
+ * One message with blocks: a tool_result is a message of its own, the rest stays together.
+ * Results come in a user's message beside its text, but a template wants the tool's answer
+ * before what the user says next; so each is appended at once and the message itself at the end.
+ * A message of results alone leaves no empty one behind. An unknown block is refused: to leave
+ * out an image without a word would give an answer to another question.
+ */
 static bool take_blocks(ech_exchange *const x, const char *const role, const json_t *const content,
                         json_t *const messages)
 {
@@ -257,7 +291,8 @@ static bool take_blocks(ech_exchange *const x, const char *const role, const jso
 
 /*
  * A message whose content is a string goes through as it is; one of blocks is taken apart. The
- * system prompt, a field of its own here, becomes the first message.
+ * system prompt, a field of its own here, becomes the first message. The new list belongs to
+ * x->kept and lives as long as the exchange; what the client sent stays as it was.
  */
 static bool take_messages(ech_exchange *const x, ech_params *const p, const json_t *const system)
 {
@@ -288,7 +323,11 @@ static bool take_messages(ech_exchange *const x, ech_params *const p, const json
     return true;
 }
 
-/* {"name", "description", "input_schema"} → OpenAI's nested form. */
+/*
+ * {"name", "description", "input_schema"} → OpenAI's nested form. A type that Anthropic's own
+ * servers would run (web_search, …) is refused: the model would call what nobody answers. Keys
+ * other than the three are dropped, cache_control among them.
+ */
 static bool take_tools(ech_exchange *const x, ech_params *const p)
 {
     if (p->tools == NULL) return true;
@@ -316,7 +355,11 @@ static bool take_tools(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
-/* {"type": "auto" | "any" | "tool" | "none", "name"} */
+/*
+ * {"type": "auto" | "any" | "tool" | "none", "name"}. "any" is what OpenAI calls "required".
+ * Whether calls may be parallel is a member of the choice here, a field of its own in OpenAI's
+ * form.
+ */
 static bool take_choice(ech_exchange *const x, ech_params *const p)
 {
     const char *const type = json_string_value(json_object_get(p->tool_choice, "type"));
@@ -362,7 +405,11 @@ static bool take_thinking(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
-/* The request as one of chat. */
+/*
+ * The request as one of chat. The new lists are made before ech_generate_options, since a
+ * refusal must name the field that the client wrote. prompt_param says which one a prompt that
+ * is too long came from.
+ */
 static bool take_request(ech_exchange *const x, ech_generation *const g, const json_t *const body,
                          ech_request_options *const options)
 {
@@ -376,6 +423,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
     return ech_generate_options(x, g, options) && ech_chat_take(x, g, options);
 }
 
+/* max_tokens is needed here, as with Anthropic; in chat the server's own cap stands in for it. */
 void ech_api_messages(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);
@@ -392,6 +440,10 @@ void ech_api_messages(ech_exchange *const x)
     }
 }
 
+/*
+ * The same way as a request up to the engine's door, so that the count is what the request would
+ * cost. max_tokens may be missing here.
+ */
 void ech_api_count_tokens(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);

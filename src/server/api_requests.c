@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /requests, DELETE /requests/{id}: what runs and waits, and the end of one of them. */
+/*
+ * GET /requests, DELETE /requests/{id}: what runs and waits, and the end of one of them.
+ *
+ * Inline on the loop thread. The watcher's list holds what there is of exchanges; its lock
+ * guards them while they are looked at, and an exchange leaves the list before it is freed.
+ * Prompts and answers are not shown: an operator sees what costs, not what is said.
+ */
 #include <string.h>
 
 #include "src/base/clock.h"
@@ -9,6 +15,10 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
+/*
+ * completion_tokens counts tokens drawn so far, over all choices; prompt_tokens is 0 until the
+ * engine has queued the request.
+ */
 static ech_status put_request(ech_buf *const b, const ech_exchange *const x, const bool is_first)
 {
     const ech_watch_view *const v = &x->view;
@@ -22,6 +32,11 @@ static ech_status put_request(ech_buf *const b, const ech_exchange *const x, con
     return ech_buf_push(b, '}');
 }
 
+/*
+ * The whole walk is under the lock; it writes a short line for each request and waits for
+ * nothing. An exchange without a request (its prompt is being made) has nothing to cancel yet
+ * and isn't listed.
+ */
 static ech_status put_list(ech_server *const s, ech_buf *const b)
 {
     ECH_TRY(ech_buf_puts(b, "{\"object\":\"list\",\"data\":["));
@@ -38,6 +53,9 @@ static ech_status put_list(ech_server *const s, ech_buf *const b)
     return ech_buf_puts(b, "]}");
 }
 
+/*
+ * Every key sees the list, names of the other keys in it; only cancelling is bound to the owner.
+ */
 void ech_api_requests(ech_exchange *const x)
 {
     if (put_list(x->server, &x->reply) == ECH_OK) {
@@ -60,6 +78,11 @@ static bool is_same_owner(const ech_key *const a, const ech_key *const b)
     return a == b || (a != NULL && b != NULL && strcmp(a->name, b->name) == 0);
 }
 
+/*
+ * Asks only: the engine ends the request at its next step, and its own stream ends with an error
+ * frame then. 204 says that it was found, not that it is over. Somebody else's request is 404,
+ * not 403: who may not touch it learns nothing of it.
+ */
 void ech_api_cancel(ech_exchange *const x)
 {
     ech_watch *const w = &x->server->watch;

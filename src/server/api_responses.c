@@ -2,6 +2,17 @@
 /*
  * POST /v1/responses: OpenAI's newer API over the same events, stateless. Its items become the
  * messages that chat templates know, and back; frames carry a type and a sequence number.
+ *
+ * Read on a text thread, written on the loop thread. A stream has OpenAI's order:
+ *
+ *     response.created, response.in_progress
+ *     response.output_item.added, response.content_part.added     for each item (calls: no part)
+ *     response.output_text.delta* (or reasoning_text, function_call_arguments), ….done
+ *     response.content_part.done, response.output_item.done
+ *     response.completed, or response.incomplete after max_output_tokens, or response.failed
+ *
+ * There is no [DONE]. Left out: responses that are kept (previous_response_id is refused), tools
+ * that a server runs, images.
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +51,7 @@ static ech_status put_place(ech_exchange *const x, const ech_blocks *const b)
                           PREFIXES[b->kind], x->id, b->index);
 }
 
+/* annotations are always there and empty: typed clients fail at a missing list. */
 static ech_status put_part(const ech_blocks *const b, const ech_str text, ech_buf *const out)
 {
     const bool thinks = b->kind == ECH_BLOCK_REASONING;
@@ -49,6 +61,10 @@ static ech_status put_part(const ech_blocks *const b, const ech_str text, ech_bu
     return ech_buf_push(out, '}');
 }
 
+/*
+ * A call has two ids: `id` names the item, `call_id` is what function_call_output refers to. One
+ * that was cut is shown and said to be incomplete; so a client sees why nothing is to be run.
+ */
 static ech_status put_call_item(const ech_exchange *const x, const ech_blocks *const b,
                                 const bool is_start, ech_buf *const out)
 {
@@ -98,6 +114,10 @@ static ech_status block_open(ech_exchange *const x, ech_generation *const g, ech
     return end_frame(x);
 }
 
+/*
+ * An empty list of logprobs is part of the schema of text deltas; scores are not offered on this
+ * path.
+ */
 static ech_status block_delta(ech_exchange *const x, ech_generation *const g, ech_blocks *const b,
                               const char *const text, const size_t len)
 {
@@ -115,7 +135,10 @@ static ech_status block_delta(ech_exchange *const x, ech_generation *const g, ec
     return end_frame(x);
 }
 
-/* The frame that says the whole text of what was sent in pieces. */
+/*
+ * The frame that says the whole text of what was sent in pieces. Clients that look at the end
+ * only need no sum of the deltas.
+ */
 static ech_status put_text_done(ech_exchange *const x, ech_generation *const g,
                                 const ech_blocks *const b)
 {
@@ -158,7 +181,10 @@ static ech_status block_close(ech_exchange *const x, ech_generation *const g, ec
 
 static const ech_block_ops BLOCKS = { block_open, block_delta, block_close };
 
-/* What the request said, as it said it. */
+/*
+ * What the request said, as it said it. The response repeats what it answers. From the client's
+ * own JSON, not from the parsed fields: those were turned into chat's form.
+ */
 static ech_status put_given(const ech_exchange *const x, const char *const name,
                             const char *const absent, ech_buf *const b)
 {
@@ -167,7 +193,11 @@ static ech_status put_given(const ech_exchange *const x, const char *const name,
     return v != NULL && !json_is_null(v) ? ech_json_dump(b, v) : ech_buf_puts(b, absent);
 }
 
-/* The response object; status NULL: as the choice ended. */
+/*
+ * The response object; status NULL: as the choice ended. It goes out three times in a stream
+ * (created, in_progress, the end) and once as a body. Output and usage are only in the last:
+ * before it nothing is known, and a client would count it twice.
+ */
 static ech_status put_response(const ech_exchange *const x, const ech_generation *const g,
                                const char *status, ech_buf *const b)
 {
@@ -219,18 +249,21 @@ static ech_status put_state(ech_exchange *const x, ech_generation *const g, cons
     return end_frame(x);
 }
 
+/* Two events that say the same here: OpenAI's servers queue a request between them. */
 static ech_status on_begin(ech_exchange *const x, ech_generation *const g)
 {
     ECH_TRY(put_state(x, g, "response.created", "in_progress"));
     return put_state(x, g, "response.in_progress", "in_progress");
 }
 
+/* One choice only: this API has no n. */
 static ech_status on_finish(ech_exchange *const x, ech_generation *const g, const uint32_t choice)
 {
     (void)choice;
     return ech_blocks_close(x, g);
 }
 
+/* The last item was closed by on_finish, so that the response that follows holds it. */
 static ech_status on_done(ech_exchange *const x, ech_generation *const g)
 {
     const bool is_cut = g->choices[0].finish == ECH_FINISH_LENGTH;
@@ -270,7 +303,11 @@ static const ech_dialect RESPONSES = {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A call goes to the assistant's message before it, if that is the last one. */
+/*
+ * A call goes to the assistant's message before it, if that is the last one. Each call is an
+ * item of its own here; in chat all calls of a turn belong to one assistant's message. Without
+ * it a template would see several turns of an assistant in a row.
+ */
 static void add_call(json_t *const messages, const json_t *const item)
 {
     const size_t n = json_array_size(messages);
@@ -303,7 +340,10 @@ static bool take_message(ech_exchange *const x, const char *const param, const j
     return true;
 }
 
-/* An item without a type is a message: OpenAI's own examples leave it out. */
+/*
+ * An item without a type is a message: OpenAI's own examples leave it out. The index goes into
+ * the error's param: in a list of hundreds of items "input" alone helps nobody.
+ */
 static bool take_item(ech_exchange *const x, const size_t i, const json_t *const item,
                       json_t *const messages)
 {
@@ -355,7 +395,10 @@ static bool take_input(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
-/* Flat here, nested in chat. */
+/*
+ * Flat here, nested in chat. A copy is taken since a member is removed; the request's own is
+ * what the answer repeats.
+ */
 static bool take_tools(ech_exchange *const x, ech_params *const p)
 {
     if (p->tools == NULL) return true;
@@ -376,6 +419,7 @@ static bool take_tools(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
+/* The same words as reasoning_effort in chat, from the same row of the table. */
 static bool take_effort(ech_exchange *const x, ech_params *const p)
 {
     const json_t *const effort = json_object_get(p->reasoning, "effort");
@@ -385,7 +429,11 @@ static bool take_effort(ech_exchange *const x, ech_params *const p)
            ech_reply_refuse(x, "reasoning.effort", "is none that reasoning_effort may be");
 }
 
-/* text.format is what response_format is elsewhere; reasoning.effort what reasoning_effort is. */
+/*
+ * text.format is what response_format is elsewhere; reasoning.effort what reasoning_effort is.
+ * An id of a response before is refused, not ignored: to answer without the conversation it
+ * stands for would be a wrong answer with a 200.
+ */
 static bool take_request(ech_exchange *const x, ech_generation *const g, const json_t *const body,
                          ech_request_options *const options)
 {
@@ -401,6 +449,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
            ech_generate_options(x, g, options) && ech_chat_take(x, g, options);
 }
 
+/* Text thread. The blocks are made last: everything that can refuse has had its turn. */
 void ech_api_responses(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);

@@ -2,6 +2,10 @@
 /*
  * What the server is and how it is: health, models, version, props. Inline on the loop thread: they
  * answer whatever the engine computes.
+ *
+ * /health is what a load balancer asks: 503 takes the server out of rotation without killing it.
+ * /health/live is what a supervisor asks: it is 200 as long as the process can answer at all,
+ * also while weights are filled and while it drains.
  */
 #include <string.h>
 
@@ -22,6 +26,11 @@ static void finish(ech_exchange *const x, const ech_status rc, const int status)
     }
 }
 
+/*
+ * Draining wins over ready: the engine still computes then, but no new request would be taken.
+ * Loading and draining say so in a body of their own, since both are normal; only a load that
+ * failed is an error.
+ */
 void ech_api_health(ech_exchange *const x)
 {
     ech_load_progress progress = { 0 };
@@ -40,6 +49,7 @@ void ech_api_health(ech_exchange *const x)
     }
 }
 
+/* It looks at nothing: whatever it looked at could be the reason why a live process is killed. */
 void ech_api_live(ech_exchange *const x)
 {
     finish(x, ech_buf_puts(&x->reply, "{\"status\":\"live\"}"), 200);
@@ -50,6 +60,10 @@ void ech_api_version(ech_exchange *const x)
     finish(x, ech_buf_puts(&x->reply, "{\"version\":\"" ECH_VERSION "\"}"), 200);
 }
 
+/*
+ * OpenAI's four keys, and beside them those under which vLLM (max_model_len) and llama-server
+ * (meta) tell the size of a context: clients look for one of them to fill their prompts.
+ */
 static ech_status put_model(const ech_server *const s, const char *const name, ech_buf *const b)
 {
     ECH_TRY(ech_buf_puts(b, "{\"id\":"));
@@ -81,6 +95,7 @@ void ech_api_models(ech_exchange *const x)
     finish(x, put_models(x->server, &x->reply), 200);
 }
 
+/* Every served name is a model of its own to a client, though all are the same one here. */
 void ech_api_model(ech_exchange *const x)
 {
     for (size_t i = 0; i < x->server->n_names; i++) {
@@ -93,6 +108,12 @@ void ech_api_model(ech_exchange *const x)
                     "the model '%.100s' is not served here; /v1/models lists what is", x->tail);
 }
 
+/*
+ * What an operator asks a running server: the numbers that were chosen, also where no option
+ * gave them. Those under `limits` that no option sets (json_depth, prompts, stop_strings, n) are
+ * the bounds of the parsers; a value here that differs from the parser's would be a lie to
+ * clients.
+ */
 static ech_status put_props(const ech_server *const s, ech_buf *const b)
 {
     const ech_server_options *const o = &s->options;

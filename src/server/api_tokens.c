@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /tokenize, /detokenize, /apply-template: text to ids and back, while the model may still be
- * loading. */
+/*
+ * POST /tokenize, /detokenize, /apply-template: text to ids and back, while the model may still
+ * be loading.
+ *
+ * Text threads. Nothing is generated and no quota is taken: only the tokenizer and the template
+ * are used, which are there as soon as the server is. Field names of llama-server and of vLLM
+ * are both accepted and both answered, since clients of either ask here.
+ */
 #include <stdlib.h>
 
 #include "echelon/tokenizer.h"
@@ -28,6 +34,10 @@ static ech_status put_ids(const ech_exchange *const x, const ech_ids *const ids,
     return put_list(ids->data, ids->n, b);
 }
 
+/*
+ * Ends a handler whose body was being written; the only thing that can go wrong by then is
+ * memory.
+ */
 static void finish(ech_exchange *const x, const ech_status rc)
 {
     if (rc == ECH_OK) {
@@ -37,6 +47,10 @@ static void finish(ech_exchange *const x, const ech_status rc)
     }
 }
 
+/*
+ * What is counted here must be what a completion with the same text would compute: the defaults
+ * (special tokens parsed, one BOS) are those of /v1/completions.
+ */
 void ech_api_tokenize(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);
@@ -70,6 +84,10 @@ static ech_status put_text(const char *const text, const size_t len, ech_buf *co
     return ech_buf_push(b, '}');
 }
 
+/*
+ * The ids take the way of a prompt of ids, so that the same check refuses those the model
+ * doesn't have. An empty list is a text too, the empty one, though no prompt.
+ */
 void ech_api_detokenize(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);
@@ -95,6 +113,10 @@ void ech_api_detokenize(ech_exchange *const x)
     free(text);
 }
 
+/*
+ * The text and its ids: a client that caches prompts wants both, and the ids aren't those of the
+ * text alone, since user text never becomes control tokens.
+ */
 static ech_status put_prompt(const ech_str text, const ech_prompt *const p, ech_buf *const b)
 {
     ECH_TRY(ech_buf_puts(b, "{\"prompt\":"));
@@ -103,7 +125,10 @@ static ech_status put_prompt(const ech_str text, const ech_prompt *const p, ech_
     return put_list(p->ids, p->n_ids, b);
 }
 
-/* Takes what /chat/completions takes. */
+/*
+ * Takes what /chat/completions takes. keeps_text is set before anything is read: the prompt's
+ * text is thrown away otherwise, once its ids are there.
+ */
 void ech_api_apply_template(ech_exchange *const x)
 {
     const json_t *const body = ech_exchange_json(x);

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The audit line; see audit.h. Loop threads; one write(2) a line, so that lines don't mix. */
+/*
+ * The audit line; see audit.h. Loop threads; one write(2) a line, so that lines don't mix.
+ *
+ * Invariant: a line for every request that was answered or that the engine took, and one for
+ * what the guard refused; none for a connection that asked for nothing. Each is whole in one
+ * write to a file opened for appending. What users said is left out unless --audit-text asks for
+ * it; keys appear by name, never the secret.
+ */
 #include "src/server/audit.h"
 
 #include <stdio.h>
@@ -20,6 +27,7 @@ static double ms_between(const int64_t from, const int64_t to)
     return (double)(to - from) / (double)ECH_NS_PER_MS;
 }
 
+/* Wall clock, to be set beside other logs; durations in the line are monotonic. */
 static ech_status put_time(ech_buf *const b)
 {
     struct timespec now;
@@ -27,7 +35,11 @@ static ech_status put_time(ech_buf *const b)
     return ech_buf_printf(b, "{\"time\":%lld.%03ld,", (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
-/* What a generation used, how long it waited, how it ended. A client that left has read no end. */
+/*
+ * What a generation used, how long it waited, how it ended. A client that left has read no end.
+ * ttft_ms runs from the arrival, queue_ms from the submission: the difference is what the
+ * prompt's making took.
+ */
 static ech_status put_generation(ech_buf *const b, const ech_exchange *const x)
 {
     const ech_usage *const u = &x->usage;
@@ -63,7 +75,10 @@ static ech_status put_client_ids(ech_buf *const b, const ech_exchange *const x)
     return ECH_OK;
 }
 
-/* What was asked and answered: only where --audit-text asks for it. */
+/*
+ * What was asked and answered: only where --audit-text asks for it. From the parsed JSON and not
+ * from the bytes: the line stays one line of valid JSON whatever was sent.
+ */
 static ech_status put_texts(ech_buf *const b, const ech_exchange *const x)
 {
     const ech_generation *const g = x->gen;
@@ -105,6 +120,7 @@ static void write_line(const ech_server *const server, const ech_buf *const line
     (void)n;
 }
 
+/* A line that memory doesn't suffice for is lost; the request isn't. */
 void ech_audit_write(const ech_exchange *const x)
 {
     if (x->server->audit_fd < 0) return;
@@ -113,6 +129,7 @@ void ech_audit_write(const ech_exchange *const x)
     ech_buf_fini(&line);
 }
 
+/* Counts as a request too, though no route ever saw it: attacks show in the metrics. */
 void ech_audit_write_refused(ech_server *const server, const char *const id, const int status,
                              const char *const code)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* API keys; see auth.h. Reading is lock-free: one acquire load of the current set. */
+/*
+ * API keys; see auth.h. Reading is lock-free: one acquire load of the current set.
+ *
+ * Invariant: a set never changes once it is current; a reload makes another. Old sets aren't
+ * freed before the server ends, since requests point into them: a reload costs what a file
+ * costs, and somebody has to send a signal for it. No set at all means that no key is needed.
+ */
 #include "src/server/auth.h"
 
 #include <stdlib.h>
@@ -13,6 +19,7 @@
 #define MAX_FILE_SIZE (1U << 20)
 #define MAX_LIMIT     1000000000
 
+/* CR counts, for files that were written on Windows. */
 static bool is_blank(const char c)
 {
     return c == ' ' || c == '\t' || c == '\r';
@@ -50,7 +57,10 @@ static bool parse_number(const ech_str s, const long min, const long max, long *
     return *end == '\0' && *ret >= min && *ret <= max;
 }
 
-/* SETTING=VALUE */
+/*
+ * SETTING=VALUE. Limits of 0 are refused: to forbid a key everything it is left out of the file.
+ * Priority may be negative, lower is more urgent.
+ */
 static bool parse_setting(const ech_str word, ech_key_limits *const l)
 {
     const struct {
@@ -83,7 +93,11 @@ static bool parse_setting(const ech_str word, ech_key_limits *const l)
     return false;
 }
 
-/* What a name has used so far; a new name has used nothing. NULL: out of memory. */
+/*
+ * What a name has used so far; a new name has used nothing. NULL: out of memory. By name and not
+ * by key: a reload must not give a name a fresh minute. The lock is the one that guards the
+ * numbers.
+ */
 static ech_quota *quota_of(ech_keys *const k, const char *const name)
 {
     (void)pthread_mutex_lock(&k->lock);
@@ -112,7 +126,11 @@ static ech_status add_key(ech_keys *const k, ech_key *const key, const ech_str n
                : ech_fail(err, ECH_ENOMEM, "reading API keys: out of memory");
 }
 
-/* Writes *ret_key unless the line is empty or a comment; says so in *ret_found. */
+/*
+ * Writes *ret_key unless the line is empty or a comment; says so in *ret_found. A line with one
+ * word is a key without a name. What is wrong is quoted from the settings only: a secret must
+ * not get into a log.
+ */
 static ech_status parse_line(ech_keys *const k, ech_str line, ech_key *const ret_key,
                              bool *const ret_found, ech_error *const err)
 {
@@ -139,6 +157,7 @@ static ech_status parse_line(ech_keys *const k, ech_str line, ech_key *const ret
 
 /* ---- the set -------------------------------------------------------------------------------- */
 
+/* Room for as many keys as there can be; the bound is checked again while they are read. */
 static size_t count_lines(const ech_buf *const file)
 {
     size_t n = 1;
@@ -200,6 +219,10 @@ void ech_keys_init(ech_keys *const k)
     (void)pthread_mutex_init(&k->lock, NULL);
 }
 
+/*
+ * Main thread. The file's bytes are wiped, secrets stay in the arena. Neither path nor option:
+ * no key is needed.
+ */
 ech_status ech_keys_load(ech_keys *const k, const char *const path, const char *const option,
                          ech_error *const err)
 {

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a request to a prompt; see chat_prompt.h. Rendering runs on a text thread. */
+/*
+ * From a request to a prompt; see chat_prompt.h. Rendering runs on a text thread.
+ *
+ * Invariant: what a client wrote reaches the template as values, never as template text, and its
+ * special tokens as ordinary text (chat.h). Ownership: ids and texts that outlive the rendering
+ * are copied into the exchange's arena; the served template belongs to the server and is only
+ * read after opening.
+ */
 #include "src/server/chat_prompt.h"
 
 #include <stdio.h>
@@ -55,6 +62,10 @@ ech_status ech_served_chat_open(ech_served_chat *const t, const char *const file
                          ech_engine_tokenizer(engine), err);
 }
 
+/*
+ * Duplicate keys in --chat-template-kwargs are an error: an operator's typing error, and nobody
+ * else would say it.
+ */
 ech_status ech_served_chat_set(ech_served_chat *const t, const char *const kwargs,
                                const char *const reasoning_field, ech_error *const err)
 {
@@ -89,7 +100,10 @@ static void set(json_t *const request, const char *const name, const json_t *con
     if (v != NULL) (void)json_object_set(request, name, (json_t *)v);
 }
 
-/* A last message that is to be gone on with stays as it is. A new reference, NULL: no memory. */
+/*
+ * A last message that is to be gone on with stays as it is. A new reference, NULL: no memory.
+ * The parser's options are those of the guide, which knows the formats of this request.
+ */
 static json_t *split_history(const ech_exchange *const x, const ech_params *const p)
 {
     json_t *const list = ech_history_split((json_t *)p->messages, ech_guide_parser(x->guide));
@@ -99,7 +113,11 @@ static json_t *split_history(const ech_exchange *const x, const ech_params *cons
     return list;
 }
 
-/* The request as chat.h takes it: what the dialects have in common. */
+/*
+ * The request as chat.h takes it: what the dialects have in common. JSON is the border: the
+ * template's values come from a text that this writes, so that nothing of the client's tree is
+ * shared with it. Defaults are those of --chat-template-kwargs; the request's own win.
+ */
 static ech_status put_request(const ech_exchange *const x, const ech_params *const p,
                               const bool has_tools, ech_buf *const b)
 {
@@ -125,7 +143,10 @@ static const char *param_of(const ech_generation *const g, const char *const par
     return g->prompt_param != NULL && strncmp(param, "messages", 8) == 0 ? g->prompt_param : param;
 }
 
-/* "messages[2].role: …" → the field that the answer names. */
+/*
+ * "messages[2].role: …" → the field that the answer names. The place in the list is taken from
+ * the error's own text: the template's code knows it, the fields don't.
+ */
 static void refuse(ech_exchange *const x, const ech_generation *const g, const ech_error *const err)
 {
     char text[64] = "messages";
@@ -143,6 +164,7 @@ static void refuse(ech_exchange *const x, const ech_generation *const g, const e
     }
 }
 
+/* One prompt always; n answers of it are the engine's business. */
 static bool take_prompt(ech_exchange *const x, const ech_chat_prompt *const made,
                         ech_request_options *const options)
 {
@@ -173,6 +195,7 @@ static bool keep_text(ech_exchange *const x, ech_generation *const g, const ech_
 /*
  * The guide is read first (does the template get tools?) and applied last (where does the answer
  * begin?); between the two the prompt is made. The rendered text doesn't outlive this function.
+ * Everything of the rendering is released here, on every way out.
  */
 static bool render(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)
@@ -200,7 +223,10 @@ static bool render(ech_exchange *const x, ech_generation *const g,
     return ok;
 }
 
-/* A role that a template doesn't know would be left out without a word. */
+/*
+ * A role that a template doesn't know would be left out without a word. Six are known to all;
+ * others only if the template's text has them in quotes, in either kind.
+ */
 static bool role_is_known(const ech_served_chat *const t, const char *const role)
 {
     static const char *const ROLES[] = { "developer", "system", "user",
@@ -232,7 +258,8 @@ static bool check_message(ech_exchange *const x, const ech_generation *const g,
 /*
  * The common end of the dialects that have a conversation. What is checked here is what no
  * template says well: roles that it would leave out without a word, answers to calls without the
- * call's id.
+ * call's id. Truncating comes last and cuts at the front: the beginning of the conversation
+ * goes, the answer's beginning stays.
  */
 bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
                    ech_request_options *const options)

@@ -2,6 +2,11 @@
 /*
  * The table of request fields and its parser. Invariant: no value reaches ech_params that is
  * outside its row's range. Text threads.
+ *
+ * The order of the rows is the order of the documentation. A name may stand in several rows, for
+ * paths where it means something else (text, input, add_special_tokens); `where` then keeps them
+ * apart, and no two rows of a name share a path. Limits here are those of the API (OpenAI's,
+ * else what servers around have); what the model or the engine bounds is checked further down.
  */
 #include "src/server/fields.h"
 
@@ -14,7 +19,12 @@
 #include "src/server/state.h"
 
 #define AT(field) offsetof(ech_params, field)
+/* max below min: no bounds. */
 #define NO_BOUNDS 1, 0
+/*
+ * Values end up in 32-bit fields of the engine's options: what is larger is refused here, not
+ * cut.
+ */
 #define INT_BOUND 2147483647.0
 
 /* Schemas of fields that take more than one form. */
@@ -252,7 +262,11 @@ static const char *take_int(const ech_field *const f, const json_t *const v, voi
     return NULL;
 }
 
-/* An empty string would match everywhere, and a zero byte would end it early in C: both refused. */
+/*
+ * An empty string would match everywhere, and a zero byte would end it early in C: both refused.
+ * A single string counts as a list of one. The pointers go into the request's JSON, the list
+ * into the arena; both live as long as the exchange.
+ */
 static const char *take_strings(ech_exchange *const x, const ech_field *const f,
                                 const json_t *const v, ech_field_strings *const list)
 {
@@ -291,6 +305,7 @@ static const char *take_ids(ech_exchange *const x, const json_t *const v, ech_fi
     return NULL;
 }
 
+/* The length is compared as well: a word with a zero byte behind it is another word. */
 bool ech_field_take_word(const ech_field *const f, const json_t *const v, const char **const ret)
 {
     const char *const word = json_string_value(v);
@@ -306,6 +321,7 @@ bool ech_field_take_word(const ech_field *const f, const json_t *const v, const 
     return false;
 }
 
+/* What is returned is the second half of a sentence whose first is the field's name. */
 static const char *take(ech_exchange *const x, const ech_field *const f, const json_t *const v,
                         ech_params *const p)
 {
@@ -342,6 +358,7 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
     return "is of no kind";
 }
 
+/* A walk over some ninety rows for each name of a body; a body has a dozen. */
 const ech_field *ech_field_find(const char *const name, const unsigned where)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
@@ -350,7 +367,11 @@ const ech_field *ech_field_find(const char *const name, const unsigned where)
     return NULL;
 }
 
-/* A header can't carry what a name may: only names of ordinary characters are listed. */
+/*
+ * A header can't carry what a name may: only names of ordinary characters are listed. An unknown
+ * field is no error by default: SDKs send new ones before servers know them. The header tells
+ * who looks, and is bounded, since a body may hold any number of names.
+ */
 static bool note_ignored(ech_exchange *const x, const char *const name)
 {
     if (x->server->options.strict) {
@@ -367,7 +388,9 @@ static bool note_ignored(ech_exchange *const x, const char *const name)
 
 /*
  * Walks the body, not the table: an unknown name has to be noticed. What is wrong first, in the
- * body's order, is what the answer names.
+ * body's order, is what the answer names. A name that is repeated in the JSON never gets here
+ * twice: the parser keeps the last. Whether a needed field is missing is for the dialect to say,
+ * which knows what stands in for it.
  */
 bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const unsigned where,
                       ech_params *const p)

@@ -3,6 +3,11 @@
  * The loop thread; see front.h. It waits in one place, for: a listening socket, a client, the
  * other end of a client's pair, the library's own epoll set, a word from another thread. After
  * each wait the library runs once; what it wrote is carried on by the next.
+ *
+ * Invariant: nothing here blocks but epoll_wait(). The library's set is an element of ours, so
+ * that one wait serves both. Ownership: the front has the listening sockets from
+ * ech_front_start() on and every link in its list; all of it is touched by this thread only, but
+ * for the words that are atomic.
  */
 #include "src/server/front.h"
 
@@ -22,6 +27,7 @@
 #include "src/server/link.h"
 #include "src/server/reply.h"
 
+/* What one round takes at most; the rest is there in the next. */
 #define MAX_EVENTS  128
 #define MAX_ACCEPTS 64
 #define CLOCK_MS    500
@@ -37,6 +43,10 @@ enum {
 
 /* ---- clients -------------------------------------------------------------------------------- */
 
+/*
+ * The events are set to none instead of closing: the kernel keeps the clients in the backlog
+ * until there are descriptors again. Level-triggered, so nothing is missed.
+ */
 static void listen_again(ech_front *const f, const bool wanted)
 {
     f->is_deaf = !wanted;
@@ -47,6 +57,10 @@ static void listen_again(ech_front *const f, const bool wanted)
     }
 }
 
+/*
+ * An answer is worth more than a closed connection: SDKs retry a 503. It must not wait for the
+ * client, so it is sent or not; a fresh socket's buffer has room.
+ */
 static void turn_away(const int fd)
 {
     char id[ECH_REQUEST_ID_LEN + 1];
@@ -58,6 +72,11 @@ static void turn_away(const int fd)
     ech_buf_fini(&out);
 }
 
+/*
+ * A TLS client can't be told without a handshake, which is the very work that is to be saved: it
+ * is closed. Nagle's algorithm would hold a token's few bytes back until the client has
+ * acknowledged those before.
+ */
 static void add_link(ech_front *const f, const int fd, const bool is_tls)
 {
     if (f->n_links >= f->max_links) {
@@ -74,6 +93,12 @@ static void add_link(ech_front *const f, const int fd, const bool is_tls)
     ech_store_relaxed(&f->n_links, f->n_links + 1);
 }
 
+/*
+ * Takes the sockets in turns of MAX_ACCEPTS, so that a flood of clients doesn't starve those
+ * that are there. Out of descriptors the listeners rest until the next look at the clocks:
+ * level-triggered, they would spin. ECONNABORTED: that client has left again, the next may be
+ * good.
+ */
 static void accept_clients(ech_front *const f, const ech_listener *const from)
 {
     for (int i = 0; i < MAX_ACCEPTS && from->fd >= 0; i++) {
@@ -91,6 +116,7 @@ static void accept_clients(ech_front *const f, const ech_listener *const from)
     }
 }
 
+/* n_links is written by this thread alone; the store is atomic for those who read it. */
 static void unlink_one(ech_front *const f, ech_link *const l)
 {
     if (l->prev != NULL) l->prev->next = l->next;
@@ -119,6 +145,7 @@ static void free_dead(ech_front *const f)
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
+/* A closed socket leaves epoll's set; clients in its backlog get a reset. */
 static void close_listeners(ech_front *const f)
 {
     for (size_t i = 0; i < f->n_listeners; i++) {
@@ -127,6 +154,10 @@ static void close_listeners(ech_front *const f)
     }
 }
 
+/*
+ * A tag below TAG_END is no pointer: the first page isn't mapped. The library's tag does
+ * nothing, MHD_run() follows in any case.
+ */
 static void take_event(ech_front *const f, const struct epoll_event *const ev)
 {
     const uint64_t tag = ev->data.u64;
@@ -141,6 +172,10 @@ static void take_event(ech_front *const f, const struct epoll_event *const ev)
     }
 }
 
+/*
+ * The list is taken as a whole: a link that has again too much to do is put into the next
+ * turn's.
+ */
 static void go_on(ech_front *const f)
 {
     ech_link *l = f->again;
@@ -153,6 +188,10 @@ static void go_on(ech_front *const f)
     }
 }
 
+/*
+ * Twice a second over all links: limits are seconds, and a heap of timers would cost more than
+ * the walk.
+ */
 static void look_at_clocks(ech_front *const f, int64_t *const last_ns)
 {
     const int64_t now = ech_now_ns();
@@ -164,6 +203,10 @@ static void look_at_clocks(ech_front *const f, int64_t *const last_ns)
     }
 }
 
+/*
+ * Not longer than the library wants, nor than the clocks; not at all while links have more to
+ * do.
+ */
 static int patience(const ech_front *const f)
 {
     MHD_UNSIGNED_LONG_LONG ms;
@@ -172,7 +215,11 @@ static int patience(const ech_front *const f)
     return (int)ms;
 }
 
-/* One round; how many events there were. */
+/*
+ * One round; how many events there were. The order: clients' bytes go to the library, it runs,
+ * then the dead are freed. What it wrote makes the pairs readable, which the next wait reports
+ * at once.
+ */
 static int run_once(ech_front *const f, const int timeout_ms, int64_t *const last_ns)
 {
     struct epoll_event events[MAX_EVENTS];
@@ -195,6 +242,10 @@ static bool has_last_words(const ech_front *const f)
     return false;
 }
 
+/*
+ * At the end what is written is still delivered: error frames of requests that were cancelled,
+ * last chunks.
+ */
 static void *front_main(void *const arg)
 {
     ech_front *const f = arg;
@@ -225,6 +276,7 @@ static bool add(const ech_front *const f, const int fd, const uint64_t tag)
     return epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0;
 }
 
+/* Listeners are level-triggered, unlike links: what a round didn't accept is reported again. */
 static bool add_all(const ech_front *const f)
 {
     const union MHD_DaemonInfo *const info =
@@ -244,6 +296,10 @@ static void close_own(ech_front *const f)
     f->epoll_fd = f->wake_fd = -1;
 }
 
+/*
+ * After a failure everything that was opened here is closed, and the listening sockets are the
+ * caller's again.
+ */
 ech_status ech_front_start(ech_front *const f, ech_error *const err)
 {
     f->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -269,6 +325,7 @@ void ech_front_wake(ech_front *const f)
     (void)n; /* the thread looks every half second anyway */
 }
 
+/* Never backwards: a quiesce after a stop changes nothing. */
 static void tell(ech_front *const f, const uint32_t word)
 {
     if (ech_load_relaxed(&f->stopping) < word) ech_store_release(&f->stopping, word);
@@ -280,6 +337,7 @@ void ech_front_quiesce(ech_front *const f)
     if (f->is_running) tell(f, 1);
 }
 
+/* The caller frees the front afterwards: the thread has ended by then. */
 void ech_front_stop(ech_front *const f)
 {
     if (!f->is_running) return;

@@ -2,6 +2,11 @@
 /*
  * From a request's fields to the engine, and from its events to an answer; see generate.h.
  * Parsing runs on a text thread, pumping on the loop thread; the phase hands the exchange over.
+ *
+ * Invariant: what a client gets is made of events alone, in their order, by one function
+ * (take_event), whether it streams or not. Ownership: the generation and its choices lie in the
+ * exchange's arena; the buffers inside them are freed by ech_generate_release(), which the end
+ * of every exchange calls.
  */
 #include "src/server/generate.h"
 
@@ -22,6 +27,10 @@
 
 /* ---- from fields to options ----------------------------------------------------------------- */
 
+/*
+ * The defaults of sampling are the model's own (generation_config.json), where it has some. -1
+ * stands for "not given" in fields where 0 is a value that a client may mean.
+ */
 ech_generation *ech_generation_new(ech_exchange *const x)
 {
     ech_generation *const g = ech_arena_alloc(&x->arena, sizeof *g);
@@ -87,6 +96,10 @@ static bool model_is_served(ech_exchange *const x, const char *const name)
     return false;
 }
 
+/*
+ * `created` is the wall clock of the server's start plus the monotonic time since: it doesn't
+ * jump when somebody sets the clock.
+ */
 bool ech_generation_parse(ech_exchange *const x, ech_generation *const g, const json_t *const body,
                           const unsigned where)
 {
@@ -96,6 +109,7 @@ bool ech_generation_parse(ech_exchange *const x, ech_generation *const g, const 
         &x->arena, ech_str_from(g->params.model != NULL ? g->params.model : x->server->names[0]));
     g->created_s =
         x->server->created_s + (x->started_ns / 1000000000 - x->server->started_ns / 1000000000);
+    /* OpenAI refuses it without stream, too: a client that sends it expects chunks. */
     const json_t *const so = g->params.stream_options;
     if (so != NULL && !g->params.stream) {
         ech_reply_error(x, 400, "invalid_value", "stream_options",
@@ -109,7 +123,10 @@ bool ech_generation_parse(ech_exchange *const x, ech_generation *const g, const 
     return g->model != NULL;
 }
 
-/* {"123": -100, …} → pairs. */
+/*
+ * {"123": -100, …} → pairs. Keys are strings, since JSON's objects have no others. ±100 is
+ * OpenAI's bound; it is asked for in the form that NaN fails as well.
+ */
 static bool take_logit_bias(ech_exchange *const x, const json_t *const map, ech_sampling *const s)
 {
     if (map == NULL) return true;
@@ -141,7 +158,11 @@ static bool take_logit_bias(ech_exchange *const x, const json_t *const map, ech_
     return true;
 }
 
-/* A word is forbidden as it stands at a beginning and as it follows a space. */
+/*
+ * A word is forbidden as it stands at a beginning and as it follows a space. 512 bytes bound
+ * what a word may be, so that a request can't make the engine compare whole texts at every
+ * token. A word that gives no ids forbids nothing.
+ */
 static bool take_bad_words(ech_exchange *const x, const ech_field_strings *const words,
                            ech_sampling *const s)
 {
@@ -193,6 +214,7 @@ static void fill_sampling(const ech_params *const p, ech_sampling *const s)
     s->dry_allowed_length = (int32_t)p->dry_allowed_length;
     s->dry_range = (int32_t)p->dry_range;
     if (ech_fields_seen(p, "dry_sequence_breakers")) {
+        /* An empty list means no breakers at all; NULL would mean the default ones. */
         static const char *const none[1] = { NULL };
         s->dry_breakers = p->dry_breakers.n > 0 ? p->dry_breakers.items : none;
         s->n_dry_breakers = p->dry_breakers.n;
@@ -261,7 +283,11 @@ static void on_notify(void *const ctx)
     ech_watch_wake(ctx);
 }
 
-/* False: the key is at a limit of its own, and the answer is set. */
+/*
+ * False: the key is at a limit of its own, and the answer is set. Before the engine gets the
+ * request: one that is refused costs no place in the queue. What is taken stands in
+ * x->holds_quota, so that every way out gives it back once.
+ */
 static bool take_quota(ech_exchange *const x)
 {
     const char *why;
@@ -287,9 +313,11 @@ static void give_quota(ech_exchange *const x)
 }
 
 /*
- * Hands the request to the engine. Until the release at the end the exchange is this text thread's;
- * after it the loop pumps events out of it. Whatever refuses the request before that becomes an
- * answer with a status; after it a stream can only end with an error frame.
+ * Hands the request to the engine. Until the release at the end the exchange is this text
+ * thread's; after it the loop pumps events out of it. Whatever refuses the request before that
+ * becomes an answer with a status; after it a stream can only end with an error frame. dialect,
+ * gen and the quota are set before anything can fail after them: the release finds them there.
+ * What options points to must live as long as the exchange: in its arena or its JSON.
  */
 void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
                         ech_generation *const g, ech_request_options *const options)
@@ -312,13 +340,22 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     g->n_prompts = (uint32_t)options->n_prompts;
     x->is_stream = g->params.stream;
     const int64_t limit_s = x->server->options.request_timeout_s;
+    /* From the arrival, not from here: a client doesn't care in which queue its time went. */
     if (limit_s > 0) options->deadline_ns = x->started_ns + limit_s * ECH_NS_PER_S;
+    /*
+     * May ring before this function ends. Nothing is lost: while a text thread has the exchange
+     * nobody is woken, and the wake that ends its turn makes the loop look for events (watch.c).
+     */
     options->notify = on_notify;
     options->notify_ctx = x;
     ech_request *request;
     ech_error err;
     if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
         x->is_stream = false;
+        /*
+         * The one failure that a client can mend by its own: it is told which of its fields was
+         * too long.
+         */
         if (err.code == ECH_ECONTEXT)
             ech_reply_error(x, 400, ech_error_code_of(err.code),
                             g->prompt_param != NULL ? g->prompt_param : "messages", "%s", err.text);
@@ -328,12 +365,20 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     }
     ech_observe_request(x, g, options->max_tokens);
     ech_watch_set_request(&x->server->watch, x, request);
+    /*
+     * A stream without memory for its first frame ends at once; the loop sees `ended` and closes
+     * it.
+     */
     if (x->is_stream && dialect->begin(x, g) != ECH_OK) x->ended = true;
     /* Partner: the acquire in http.c. */
     ech_store_release(&x->phase, ECH_PHASE_RUNNING);
 }
 
-/* An id was drawn. Its text may come later, or never: a stop string or a marker can hold it. */
+/*
+ * An id was drawn. Its text may come later, or never: a stop string or a marker can hold it. Ids
+ * are counted and scored here, text comes with its own event: the two streams of events run
+ * apart by what is held back.
+ */
 static ech_status take_token(ech_exchange *const x, ech_generation *const g,
                              const ech_event *const ev)
 {
@@ -359,7 +404,10 @@ static ech_status put_prompt_prob(const ech_exchange *const x, const int32_t id,
     return ech_buf_push(b, '}');
 }
 
-/* vLLM's form: null for the first id, else the best ones and the id itself. */
+/*
+ * vLLM's form: null for the first id, else the best ones and the id itself. rank is null for an
+ * id that is not among the best ones: its true rank isn't counted.
+ */
 static ech_status take_prompt_prob(const ech_exchange *const x, ech_generation *const g,
                                    const ech_event *const ev)
 {
@@ -380,7 +428,11 @@ static ech_status take_prompt_prob(const ech_exchange *const x, ech_generation *
     return ech_buf_push(b, '}');
 }
 
-/* OpenAI's form; Mistral's templates accept nine letters and digits only. */
+/*
+ * OpenAI's form; Mistral's templates accept nine letters and digits only. An id that the model
+ * wrote itself is kept: its next turn refers to it. 24 letters are as many as OpenAI's ids have;
+ * that modulo favours some letters doesn't matter for a name.
+ */
 static void make_call_id(const ech_exchange *const x, const ech_event *const ev, char *const id)
 {
     static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -398,7 +450,10 @@ static void make_call_id(const ech_exchange *const x, const ech_event *const ev,
     id[n] = '\0';
 }
 
-/* The call that an event is about; made at its name. NULL: out of memory. */
+/*
+ * The call that an event is about; made at its name. NULL: out of memory. The list may move when
+ * it grows: who keeps a pointer into it takes it anew with each event (blocks.c).
+ */
 static ech_call *call_of(const ech_exchange *const x, ech_choice *const c,
                          const ech_event *const ev)
 {
@@ -442,6 +497,7 @@ static ech_status take_text(ech_exchange *const x, ech_generation *const g,
     return writes(x) ? x->dialect->delta(x, g, ev->choice, ev) : ECH_OK;
 }
 
+/* An end without a name before it says nothing to anybody. */
 static ech_status take_call_end(ech_exchange *const x, ech_generation *const g,
                                 const ech_event *const ev)
 {
@@ -462,7 +518,10 @@ uint32_t ech_choice_complete_calls(const ech_choice *const c)
     return n;
 }
 
-/* One choice has ended. An error or a cancel ends the request as a whole; take_done says so. */
+/*
+ * One choice has ended. An error or a cancel ends the request as a whole; take_done says so.
+ * finish_name is the last choice's; the audit line has room for one.
+ */
 static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
                               const ech_event *const ev)
 {
@@ -478,7 +537,11 @@ static ech_status take_finish(ech_exchange *const x, ech_generation *const g,
     return x->dialect->finish(x, g, ev->choice);
 }
 
-/* A stream that can't go on ends with an error frame, never silently. */
+/*
+ * A stream that can't go on ends with an error frame, never silently. The status line says 200
+ * already, so this frame is all that is left to say it with. No [DONE] follows: to clients that
+ * would be a good end.
+ */
 static void end_stream_with(ech_exchange *const x, const ech_error *const err)
 {
     x->ended = true;
@@ -534,6 +597,10 @@ static void note_progress(ech_exchange *const x, const ech_event *const ev)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+/*
+ * For `timings` alone. first and last are those of all choices together, since llama-server
+ * knows one choice only.
+ */
 static void note_time(ech_generation *const g, const ech_event *const ev)
 {
     if (ev->kind == ECH_EVENT_STARTED) {
@@ -581,9 +648,11 @@ static ech_status take_event(ech_exchange *const x, ech_generation *const g,
 }
 
 /*
- * Takes what the engine has ready and returns; the loop calls it again when the bell rang, and only
- * while the socket takes bytes. A slow client so leaves its events with the engine, which merges
- * them and at last takes the row out of the batch.
+ * Takes what the engine has ready and returns; the loop calls it again when the bell rang, and
+ * only while the socket takes bytes. A slow client so leaves its events with the engine, which
+ * merges them and at last takes the row out of the batch. An error while writing (memory) ends
+ * the exchange like one of the engine: with a status where nothing was sent, with a frame in a
+ * stream.
  */
 void ech_generate_pump(ech_exchange *const x)
 {
@@ -621,7 +690,12 @@ static void choice_fini(ech_choice *const c)
     free(c->calls);
 }
 
-/* The end of an exchange, however it came: closing the request cancels it if it still runs. */
+/*
+ * The end of an exchange, however it came: closing the request cancels it if it still runs. The
+ * order matters: observing and the quota read the request's numbers; closing waits until no
+ * callback of the engine runs any more, and after it nothing rings for this exchange; then the
+ * buffers may go.
+ */
 void ech_generate_release(ech_exchange *const x)
 {
     ech_generation *const g = x->gen;
@@ -636,6 +710,10 @@ void ech_generate_release(ech_exchange *const x)
     x->gen = NULL;
 }
 
+/*
+ * Bytes of a column that frames have carried are only counted, not removed: a whole answer wants
+ * all of them.
+ */
 ech_str ech_logprobs_take(ech_choice *const c, const size_t col, const bool fresh_only)
 {
     ech_str s = ech_buf_view(&c->items[col]);
@@ -657,6 +735,7 @@ ech_status ech_logprobs_next(ech_choice *const c, const size_t col)
     return c->items[col].len > 0 ? ech_buf_push(&c->items[col], ',') : ECH_OK;
 }
 
+/* The choices of one prompt lie side by side: with n = 3 choice 4 is of prompt 1. */
 ech_status ech_put_prompt(ech_buf *const b, const ech_generation *const g, const uint32_t choice)
 {
     const ech_prompt *const p = &g->prompts[choice / (g->n_choices / g->n_prompts)];
@@ -672,6 +751,7 @@ ech_status ech_put_prompt(ech_buf *const b, const ech_generation *const g, const
     return ech_buf_printf(b, ",\"prompt_logprobs\":[%s]", probs != NULL ? probs : "");
 }
 
+/* Every drawn id is in the list, also one whose text was held back for ever. */
 ech_status ech_put_token_ids(ech_buf *const b, const ech_generation *const g, const uint32_t choice)
 {
     const char *const ids = g->choices[choice].ids.data;
@@ -679,6 +759,10 @@ ech_status ech_put_token_ids(ech_buf *const b, const ech_generation *const g, co
     return ech_buf_printf(b, ",\"token_ids\":[%s]", ids != NULL ? ids : "");
 }
 
+/*
+ * Names are llama-server's. Rates are over gaps: the first token belongs to the prompt's time,
+ * so that n tokens have n - 1 gaps.
+ */
 ech_status ech_put_timings(ech_buf *const b, const ech_generation *const g)
 {
     if (!g->params.timings) return ECH_OK;
@@ -696,6 +780,10 @@ ech_status ech_put_timings(ech_buf *const b, const ech_generation *const g)
         g->timing.drawn, answer_ms, answer_ms > 0 ? (g->timing.drawn - 1) * 1000.0 / answer_ms : 0);
 }
 
+/*
+ * Members for what this server doesn't do (audio, predictions) are there with 0: typed clients
+ * ask for them.
+ */
 ech_status ech_put_usage(ech_buf *const b, const ech_usage *const u)
 {
     return ech_buf_printf(

@@ -2,6 +2,11 @@
 /*
  * The framing guard; see guard.h. Invariant: every byte that passed belongs to a line that was
  * checked, or to a body whose length is known. Bodies are counted, never looked at.
+ *
+ * Allocates nothing and copies nothing: it counts and compares in the caller's buffer. Why it is
+ * there: where a proxy in front and the library behind read the same bytes differently, one of
+ * them sees a request that the other has taken for a body; so whatever has two readings is
+ * refused.
  */
 #include "src/server/guard.h"
 
@@ -16,11 +21,16 @@
 #define MAX_DIGITS     18 /* of a Content-Length: below 2^63 */
 #define MAX_HEX        15 /* of a chunk's size: below 2^63 */
 
+/* Trailers don't count: what stands before them has passed already. */
 static bool in_head(const ech_guard *const g)
 {
     return g->state == ECH_GUARD_REQUEST_LINE || g->state == ECH_GUARD_HEADER;
 }
 
+/*
+ * Final: nothing of this connection passes any more, since where the next request begins is just
+ * what isn't known. Texts are literals, the guard may outlive the bytes.
+ */
 static void refuse(ech_guard *const g, const int status, const char *const code,
                    const char *const why)
 {
@@ -36,7 +46,10 @@ static void refuse_framing(ech_guard *const g, const char *const why)
     refuse(g, 400, "bad_framing", why);
 }
 
-/* RFC 9110 5.6.2: what names are made of. */
+/*
+ * RFC 9110 5.6.2: what names are made of. The test for NUL comes first: strchr would find the
+ * end of its list.
+ */
 static bool is_token_char(const unsigned char c)
 {
     return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
@@ -51,6 +64,10 @@ static bool is_token(const ech_str s)
     return s.len > 0;
 }
 
+/*
+ * Bytes above 0x7f are let through (obs-text); CR, LF and NUL are not, which could end a line
+ * for another reader.
+ */
 static bool is_text(const ech_str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -60,6 +77,7 @@ static bool is_text(const ech_str s)
     return true;
 }
 
+/* Names of headers and codings know no case. */
 static bool equals(const ech_str s, const char *const name)
 {
     return s.len == strlen(name) && strncasecmp(s.ptr, name, s.len) == 0;
@@ -67,6 +85,10 @@ static bool equals(const ech_str s, const char *const name)
 
 /* ---- the request line ----------------------------------------------------------------------- */
 
+/*
+ * '&' is counted, as the library makes an entry of each argument from memory that
+ * --max-header-bytes bounds. An encoded NUL would end the path in C.
+ */
 static void check_target(ech_guard *const g, const ech_guard_limits *const limits,
                          const ech_str target)
 {
@@ -89,6 +111,7 @@ static void check_target(ech_guard *const g, const ech_guard_limits *const limit
     }
 }
 
+/* HTTP/1.2 and up are 1.1 to us, as RFC 9110 2.5 has it for minor versions. */
 static void check_version(ech_guard *const g, const ech_str v)
 {
     const bool has_form = v.len == 8 && memcmp(v.ptr, "HTTP/", 5) == 0 && v.ptr[5] >= '0' &&
@@ -101,7 +124,10 @@ static void check_version(ech_guard *const g, const ech_str v)
     g->is_http10 = has_form && v.ptr[7] == '0';
 }
 
-/* METHOD SP TARGET SP VERSION, one space each. */
+/*
+ * METHOD SP TARGET SP VERSION, one space each. RFC 9112 3 lets a reader split at any run of
+ * blanks as well; two readers then need not find the same target.
+ */
 static void check_request_line(ech_guard *const g, const ech_guard_limits *const limits,
                                const ech_str line)
 {
@@ -126,6 +152,7 @@ static void check_request_line(ech_guard *const g, const ech_guard_limits *const
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
+/* Blanks and tabs around a value don't belong to it (RFC 9112 5). */
 static ech_str trimmed(ech_str s)
 {
     while (s.len > 0 && (s.ptr[0] == ' ' || s.ptr[0] == '\t')) {
@@ -138,6 +165,10 @@ static ech_str trimmed(ech_str s)
     return s;
 }
 
+/*
+ * A sign, a blank inside or a list "5, 5" are no digits and are refused; so nothing wraps and
+ * nothing has two readings.
+ */
 static void take_length(ech_guard *const g, const ech_str value)
 {
     g->n_length++;
@@ -175,6 +206,10 @@ static void take_framing(ech_guard *const g, const ech_str name, const ech_str v
     g->n_host += is_host;
 }
 
+/*
+ * Folding is obsolete since RFC 7230, and readers differ in what they make of it. A space before
+ * the colon has hidden Transfer-Encoding from proxies.
+ */
 static void check_header(ech_guard *const g, const ech_guard_limits *const limits,
                          const ech_str line)
 {
@@ -198,12 +233,20 @@ static void check_header(ech_guard *const g, const ech_guard_limits *const limit
         refuse(g, 431, "headers_too_large", "there are too many headers");
 }
 
+/*
+ * n_heads goes on counting over the whole connection; is_http10 stays until the next request
+ * line says otherwise, since an end of sending is asked about after it.
+ */
 static void start_head(ech_guard *const g)
 {
     *g = (ech_guard){ .n_heads = g->n_heads, .is_http10 = g->is_http10 };
 }
 
-/* The empty line: what follows is a body, or the next request. */
+/*
+ * The empty line: what follows is a body, or the next request. A length together with a coding
+ * is the classic of request smuggling: RFC 9112 6.3 lets a server take the coding, we take
+ * neither. n_heads grows with what passed: the link sees a new request by it.
+ */
 static void end_head(ech_guard *const g)
 {
     if (g->n_length + g->n_coding > 1) {
@@ -233,7 +276,11 @@ static int hex_of(const char c)
     return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
-/* HEX [";" extension] */
+/*
+ * HEX [";" extension]. Extensions are passed on and mean nothing. The subtraction can't wrap:
+ * n_chunked has never been above max_body. Digits beyond MAX_HEX are counted but not added, so
+ * the size can't overflow either.
+ */
 static void check_chunk_size(ech_guard *const g, const ech_guard_limits *const limits,
                              const ech_str line)
 {
@@ -256,6 +303,7 @@ static void check_chunk_size(ech_guard *const g, const ech_guard_limits *const l
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
+/* The table of guard.h. A state that isn't line-wise never comes here. */
 static void check_line(ech_guard *const g, const ech_guard_limits *const limits, const ech_str line)
 {
     switch (g->state) {
@@ -290,7 +338,10 @@ static void check_line(ech_guard *const g, const ech_guard_limits *const limits,
     }
 }
 
-/* What an unfinished line may grow to. */
+/*
+ * What an unfinished line may grow to. Without these a line without end would grow in memory.
+ * The request line may be longer than its target by a method and a version.
+ */
 static void check_size(ech_guard *const g, const ech_guard_limits *const limits, const size_t line)
 {
     if (g->state == ECH_GUARD_REQUEST_LINE && line > limits->max_target + MAX_METHOD + 16) {
@@ -304,7 +355,12 @@ static void check_size(ech_guard *const g, const ech_guard_limits *const limits,
     }
 }
 
-/* One line of the bytes; 0 when its end isn't there yet, else its length with CR and LF. */
+/*
+ * One line of the bytes; 0 when its end isn't there yet, else its length with CR and LF.
+ * `looked` spares a second search through what was there the last time: bytes that trickle in
+ * would cost the square of their number. The first byte is looked at alone, so that a TLS hello
+ * or garbage is refused before a line of it is there.
+ */
 static size_t take_line(ech_guard *const g, const ech_guard_limits *const limits,
                         const char *const data, const size_t len)
 {
@@ -328,6 +384,10 @@ static size_t take_line(ech_guard *const g, const ech_guard_limits *const limits
     return n;
 }
 
+/*
+ * Bodies pass as they come; of heads and trailers only whole lines count, and a head passes with
+ * its last line. at: how far the lines of the unfinished head go.
+ */
 size_t ech_guard_pass(ech_guard *const g, const ech_guard_limits *const limits,
                       const char *const data, const size_t len)
 {
@@ -360,6 +420,7 @@ size_t ech_guard_pass(ech_guard *const g, const ech_guard_limits *const limits,
     return passed;
 }
 
+/* The link's clock calls it; the guard has none. */
 void ech_guard_time_out(ech_guard *const g)
 {
     refuse(g, 408, "request_timeout", "the request was not finished in time (--header-timeout)");

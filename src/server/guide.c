@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fields to a guide, a guide to a compiled constraint; see guide.h. Text threads. */
+/*
+ * Fields to a guide, a guide to a compiled constraint; see guide.h. Text threads.
+ *
+ * Ownership: the exchange has its guide and one reference to its constraint; the cache has one
+ * of its own, so that what falls out of it lives on in the requests that use it. Compiling may
+ * take long for a large schema, which is why it is here and not on the loop.
+ */
 #include "src/server/guide.h"
 
 #include <stdio.h>
@@ -11,6 +17,7 @@
 #include "src/server/state.h"
 #include "src/text/json_dump.h"
 
+/* Main thread, once. What the template shows decides; the options overrule it. */
 ech_status ech_guides_open(ech_guides *const g, const char *const template_source, const size_t len,
                            const char *const reasoning_name, const char *const tools_name,
                            ech_error *const err)
@@ -50,6 +57,10 @@ static ech_status key_part(ech_buf *const key, const void *const s, const size_t
     return len > 0 ? ech_buf_append(key, s, len) : ECH_OK;
 }
 
+/*
+ * Everything that ech_constraint_compile() reads of the spec has to be in it: a part that is
+ * left out would give one request the other's constraint.
+ */
 static ech_status make_key(const ech_constraint_spec *const s, ech_buf *const key)
 {
     ECH_TRY(ech_buf_printf(key, "%d %d %d %u ", (int)s->content_kind, (int)s->reasoning,
@@ -64,7 +75,10 @@ static ech_status make_key(const ech_constraint_spec *const s, ech_buf *const ke
     return ECH_OK;
 }
 
-/* A reference to what was compiled from the same, NULL: not there. */
+/*
+ * A reference to what was compiled from the same, NULL: not there. Compared byte by byte with a
+ * handful of keys: no hash, and no two specs that share one.
+ */
 static ech_constraint *look_up(ech_guides *const g, const ech_buf *const key)
 {
     ech_constraint *found = NULL;
@@ -160,6 +174,7 @@ static ech_status put_request(const ech_params *const p, ech_buf *const b)
     return rc;
 }
 
+/* A schema that can't be compiled is the client's; only memory is ours. */
 static void refuse(ech_exchange *const x, const char *const field, const ech_error *const err)
 {
     const int status = err->code == ECH_ENOMEM ? 503 : 400;
@@ -167,7 +182,10 @@ static void refuse(ech_exchange *const x, const char *const field, const ech_err
     ech_reply_error(x, status, code, field[0] != '\0' ? field : NULL, "%s", err->text);
 }
 
-/* Before the template is rendered: whether there are tools decides what it is given. */
+/*
+ * Before the template is rendered: whether there are tools decides what it is given. is_text:
+ * completions, where there are neither tools nor reasoning.
+ */
 bool ech_guide_take(ech_exchange *const x, const ech_params *const p, const bool is_text)
 {
     char field[ECH_GUIDE_FIELD_BYTES] = "";

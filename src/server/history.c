@@ -2,6 +2,11 @@
 /*
  * History in order; see history.h. The parser is the one that reads answers, so what it told apart
  * when it was written is told apart when it comes back. Pure; text threads.
+ *
+ * Why: some clients send back an assistant's content as they got it from a server without a
+ * parser, with <think> and calls in it as text. A template would write that into the prompt a
+ * second time, beside its own markers, or miss the calls. The request's messages are not
+ * changed; what is new is a copy.
  */
 #include "src/server/history.h"
 
@@ -26,6 +31,7 @@ static void pieces_fini(pieces *const p)
     json_decref(p->calls);
 }
 
+/* Ids are counted: the text has none, and a template only compares them. */
 static ech_status end_call(pieces *const p, const ech_parser_event *const ev)
 {
     p->is_broken = p->is_broken || !ev->complete;
@@ -39,6 +45,7 @@ static ech_status end_call(pieces *const p, const ech_parser_event *const ev)
     return call != NULL && json_array_append_new(p->calls, call) == 0 ? ECH_OK : ECH_ENOMEM;
 }
 
+/* Events point into the parser until its next call, so they are copied out here. */
 static ech_status take_events(const ech_parser *const parser, pieces *const p)
 {
     size_t n;
@@ -58,6 +65,10 @@ static ech_status take_events(const ech_parser *const parser, pieces *const p)
     return ECH_OK;
 }
 
+/*
+ * The parser begins outside of reasoning and knows no stops: this is a whole text, no answer
+ * that goes on. It is fed without ids, so markers count as text spells them.
+ */
 static ech_status take_apart(const json_t *const content, const ech_parser_options *const how,
                              pieces *const p)
 {
@@ -95,7 +106,10 @@ static bool has_reasoning(const json_t *const message)
            json_object_get(message, "thinking") != NULL;
 }
 
-/* The message with its pieces; NULL: out of memory. */
+/*
+ * The message with its pieces; NULL: out of memory. Fields that the message has of its own win
+ * over what its text says.
+ */
 static json_t *put_together(json_t *const message, const pieces *const p)
 {
     json_t *const m = json_copy(message);
@@ -112,6 +126,7 @@ static json_t *put_together(json_t *const message, const pieces *const p)
     return NULL;
 }
 
+/* A cheap look before a parser is made: every marker of the formats begins with one of these. */
 static bool may_have_markers(const json_t *const message)
 {
     const char *const role = json_string_value(json_object_get(message, "role"));
@@ -120,7 +135,10 @@ static bool may_have_markers(const json_t *const message)
            strpbrk(content, "<[{") != NULL;
 }
 
-/* A new reference: to the message itself when it has no markers. */
+/*
+ * A new reference: to the message itself when it has no markers. A text with a broken call stays
+ * as it is: to guess would change what the model said.
+ */
 static json_t *split_message(json_t *const message, const ech_parser_options *const how)
 {
     if (!may_have_markers(message)) return json_incref(message);

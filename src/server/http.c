@@ -3,6 +3,11 @@
  * The loop threads' side of an exchange; see exchange.h for its phases. Invariant: whatever this
  * file calls on the loop thread returns without waiting. libmicrohttpd calls on_request() first
  * with the headers, then with parts of the body, then with nothing; and once more after every wake.
+ *
+ * Ownership: an exchange is made with the first call and hangs at the library's con_cls;
+ * on_completed() frees it, which the library calls once for every request, however it ended.
+ * Left out: what the library would do by itself and does badly for us; it doesn't listen (the
+ * front does) and sees no head that the guard hasn't passed.
  */
 #include "src/server/http.h"
 
@@ -27,7 +32,7 @@
  * of the answer, a block of a stream. It clears what it gives back, so an idle stream costs it all.
  */
 #define CONNECTION_EXTRA (16 * 1024)
-#define MAX_TARGET       4096
+#define MAX_TARGET       4096 /* the guard's, as the next one; SDKs stay far below */
 #define MAX_HEADERS      100
 /* What the loop asks of a stream at a time. */
 #define STREAM_BLOCK 4096
@@ -51,6 +56,7 @@ void ech_http_wake(ech_exchange *const x)
 
 /* ---- before a route ------------------------------------------------------------------------- */
 
+/* The name must end there or at a port: localhost.example is somebody else's. */
 static bool host_is_local(const char *host)
 {
     static const char *const LOCAL[] = { "localhost", "127.0.0.1", "[::1]" };
@@ -61,7 +67,11 @@ static bool host_is_local(const char *host)
     return false;
 }
 
-/* Without keys a page from elsewhere must not reach a server on loopback (DNS rebinding). */
+/*
+ * Without keys a page from elsewhere must not reach a server on loopback (DNS rebinding). A page
+ * of another site may make a browser send requests here, and with rebound DNS even under this
+ * server's address: Host then names the site. curl and SDKs send no Origin and pass.
+ */
 static bool origin_is_allowed(const ech_exchange *const x)
 {
     const ech_server *const s = x->server;
@@ -78,6 +88,7 @@ static bool origin_is_allowed(const ech_exchange *const x)
     return scheme_end != NULL && host_is_local(scheme_end + 3);
 }
 
+/* OpenAI's SDK sends Bearer, Anthropic's x-api-key. */
 static const char *secret_of(const ech_exchange *const x)
 {
     const char *const auth = ech_http_header(x, "Authorization");
@@ -85,6 +96,10 @@ static const char *secret_of(const ech_exchange *const x)
     return ech_http_header(x, "x-api-key");
 }
 
+/*
+ * A path that doesn't exist asks for the key as well: who has none doesn't learn which paths
+ * there are.
+ */
 static bool key_is_good(ech_exchange *const x)
 {
     if (!ech_keys_required(&x->server->keys) || (x->route != NULL && x->route->is_open))
@@ -108,7 +123,11 @@ static const char *path_of(ech_exchange *const x, const char *const target)
     return host[n] == '/' ? host + n : "/";
 }
 
-/* Sets an answer when the request ends here, before its body is read. */
+/*
+ * Sets an answer when the request ends here, before its body is read. The order is that of what
+ * a stranger may learn: first whether the page may talk to us at all, then the preflight, then
+ * the key, and only then which paths and methods there are.
+ */
 static void check_head(ech_exchange *const x, const char *const method, const char *const path)
 {
     const char *tail = "";
@@ -150,6 +169,10 @@ static const char *allowed_headers(const ech_exchange *const x)
                : "authorization, content-type, x-api-key";
 }
 
+/*
+ * On every answer, errors too: a browser hides from the page what lacks these headers, and the
+ * page would not see why it was refused. Exposed are those that SDKs read.
+ */
 static void add_cors(const ech_exchange *const x, struct MHD_Response *const r)
 {
     const char *const origin = x->server->options.cors_origin;
@@ -173,8 +196,13 @@ static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
         (void)snprintf(text, sizeof text, "%d", x->retry_after_s);
         (void)MHD_add_response_header(r, "retry-after", text);
     }
+    /*
+     * OpenAI's SDK obeys it. A fault of ours would come again and cost the same tokens; a 503
+     * passes.
+     */
     if (x->status >= 500 && x->status != 503)
         (void)MHD_add_response_header(r, "x-should-retry", "false");
+    /* Only the files of the web page have a policy. */
     if (x->policy != NULL) {
         (void)MHD_add_response_header(r, "Content-Security-Policy", x->policy);
         (void)MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
@@ -184,6 +212,10 @@ static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
     add_cors(x, r);
 }
 
+/*
+ * MHD_NO closes the connection without an answer: all that is left without memory. The library
+ * takes its own reference, so that ours can go at once.
+ */
 static enum MHD_Result queue(ech_exchange *const x, struct MHD_Response *const r)
 {
     if (r == NULL) return MHD_NO;
@@ -201,7 +233,14 @@ static enum MHD_Result queue_answer(ech_exchange *const x)
         x, MHD_create_response_from_buffer(x->reply.len, x->reply.data, MHD_RESPMEM_PERSISTENT));
 }
 
-/* Gives the loop the next bytes of a stream; none: the connection sleeps until it is woken. */
+/*
+ * Gives the loop the next bytes of a stream; none: the connection sleeps until it is woken.
+ * Called on the loop thread when the last block is gone. The next events are only taken when all
+ * of `out` was: so what a client doesn't read stays with the engine. A 0 without a suspension
+ * would be asked again at once, for ever. An event that comes between the pump and the
+ * suspension isn't slept over: its wake makes the suspension void. END_WITH_ERROR closes without
+ * the last chunk, which is how HTTP says that a body is cut.
+ */
 static ssize_t read_stream(void *const cls, uint64_t pos, char *const buf, const size_t max)
 {
     (void)pos;
@@ -226,6 +265,10 @@ static ssize_t read_stream(void *const cls, uint64_t pos, char *const buf, const
     return (ssize_t)n;
 }
 
+/*
+ * Of unknown size: chunks, or with HTTP/1.0 up to the end of the connection. Proxies are told
+ * not to collect the events (X-Accel-Buffering is nginx's).
+ */
 static enum MHD_Result queue_stream(ech_exchange *const x)
 {
     struct MHD_Response *const r =
@@ -240,6 +283,7 @@ static enum MHD_Result queue_stream(ech_exchange *const x)
 
 /* ---- the life of an exchange ---------------------------------------------------------------- */
 
+/* Also false for all zeros, which the specification calls invalid. */
 static bool is_hex(const char *const s, const size_t n)
 {
     bool is_zero = true;
@@ -262,6 +306,7 @@ static void take_trace_parent(ech_exchange *const x)
         x->trace_parent = ech_arena_strdup(&x->arena, ech_str_from(s));
 }
 
+/* x->fd is the library's end of the link's pair: what the watcher listens on. */
 static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connection *const conn)
 {
     ech_exchange *const x = calloc(1, sizeof *x);
@@ -278,6 +323,10 @@ static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connectio
     return x;
 }
 
+/*
+ * The generation goes first: it closes the request, and until then the engine may call with this
+ * exchange.
+ */
 void ech_exchange_free(ech_exchange *const x)
 {
     ech_generate_release(x);
@@ -293,6 +342,10 @@ void ech_exchange_free(ech_exchange *const x)
     free(x);
 }
 
+/*
+ * The watcher forgets it before anything else, since its thread could wake the exchange; the
+ * audit line comes before the release, which takes the texts away.
+ */
 static void on_completed(void *const cls, struct MHD_Connection *const conn, void **const con_cls,
                          const enum MHD_RequestTerminationCode code)
 {
@@ -310,6 +363,11 @@ static void on_completed(void *const cls, struct MHD_Connection *const conn, voi
     ech_exchange_free(x);
 }
 
+/*
+ * *len = 0 says that everything was taken, also what is thrown away: after an answer is set the
+ * rest of a body is read and dropped. The subtraction can't wrap: what is there was checked
+ * against the limit.
+ */
 static enum MHD_Result take_body(ech_exchange *const x, const char *const data, size_t *const len)
 {
     const size_t limit = x->server->options.max_body;
@@ -326,7 +384,10 @@ static enum MHD_Result take_body(ech_exchange *const x, const char *const data, 
     return MHD_YES;
 }
 
-/* A body that says beforehand that it is too long is not read at all. */
+/*
+ * A body that says beforehand that it is too long is not read at all. A body in chunks has no
+ * length beforehand; the guard counts it.
+ */
 static void check_length(ech_exchange *const x)
 {
     const char *const text = ech_http_header(x, "Content-Length");
@@ -350,6 +411,11 @@ static void suspend_for_work(const ech_exchange *const x)
     if (info != NULL && info->suspended == MHD_NO) MHD_suspend_connection(x->conn);
 }
 
+/*
+ * The order matters, since a text thread may be done before the next line here: the phase and
+ * is_pooled are set before others can see the exchange, and the connection is suspended before
+ * the thread gets it, or its wake would come too early and be lost.
+ */
 static enum MHD_Result start_work(ech_exchange *const x)
 {
     if (x->route->is_inline) {
@@ -364,7 +430,10 @@ static enum MHD_Result start_work(ech_exchange *const x)
     return MHD_YES;
 }
 
-/* After the body, and after every wake. */
+/*
+ * After the body, and after every wake. A wake may be spurious, so each case asks again what
+ * there is. A client that has left gets MHD_NO, which ends the exchange through on_completed().
+ */
 static enum MHD_Result go_on(ech_exchange *const x)
 {
     /* Partner: the release of whoever moved the exchange to ANSWER or RUNNING. */
@@ -386,6 +455,10 @@ static enum MHD_Result go_on(ech_exchange *const x)
     return MHD_NO;
 }
 
+/*
+ * Returning MHD_YES without an answer is how the library is told to go on: with the body, or to
+ * wait for a wake.
+ */
 static enum MHD_Result on_request(void *const cls, struct MHD_Connection *const conn,
                                   const char *const url, const char *const method,
                                   const char *const version, const char *const upload,
@@ -407,7 +480,8 @@ static enum MHD_Result on_request(void *const cls, struct MHD_Connection *const 
     return go_on(x);
 }
 
-/* libmicrohttpd's own complaints go to the debug log: they are about what clients sent. */
+/* libmicrohttpd's own complaints are dropped: they are about what clients sent, or about clients
+ * that left, and the audit log says that better. */
 static void on_log(void *const cls, const char *const fmt, va_list ap)
 {
     (void)cls;
@@ -415,6 +489,10 @@ static void on_log(void *const cls, const char *const fmt, va_list ap)
     (void)ap;
 }
 
+/*
+ * No thread of its own and no listening socket: the front's thread calls MHD_run() and hands it
+ * sockets. ITC gives the daemon a descriptor that a resume from another thread signals.
+ */
 static ech_status start_daemon(ech_http *const http, ech_error *const err)
 {
     const ech_server_options *const o = &http->server->options;
@@ -430,6 +508,11 @@ static ech_status start_daemon(ech_http *const http, ech_error *const err)
                : ech_fail(err, ECH_EOS, "starting the HTTP library: libmicrohttpd refused");
 }
 
+/*
+ * The sockets are copied, so that a failure leaves the caller's as they were. header_timeout is
+ * the front's business, idle_timeout is given to both: the library's runs inside a pair, the
+ * front's before there is one.
+ */
 ech_status ech_http_start(ech_http **const ret_http, ech_server *const server,
                           const ech_listener *const listeners, const size_t n, ech_tls *const tls,
                           ech_error *const err)
@@ -473,6 +556,7 @@ uint32_t ech_http_connections(const ech_http *const http)
     return ech_load_relaxed(&http->front.n_links);
 }
 
+/* The front first: its thread is the only one that may call the library while it runs. */
 void ech_http_stop(ech_http **const http)
 {
     if (*http == NULL) return;

@@ -3,6 +3,16 @@
  * One client's connection; see link.h. Runs on the front's thread alone. Invariant: a side whose
  * flag says that it may be read or written has not said EAGAIN since; epoll reports each change
  * once, so nothing else would wake the link.
+ *
+ * Bytes move in two directions; what waits is bounded in both: a head and MAX_WAITING to the
+ * library, a block to the client.
+ *
+ *     client → in → [guard] → pair → library
+ *     client ← out ←          pair ← library
+ *
+ * Ownership: the link has the client's socket and its own end of the pair; the other end is the
+ * library's from open_pair() on. A link that died stays allocated until the round is over, since
+ * epoll's events of this round may still name it.
  */
 #include "src/server/link.h"
 
@@ -22,17 +32,23 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
-/* Rounds before others get their turn. */
+/*
+ * Rounds before others get their turn. A client that sends as fast as we read could hold the
+ * loop otherwise.
+ */
 #define MAX_ROUNDS 8
 /* Bytes of a body that wait for the library. */
 #define MAX_WAITING (4 * ECH_FRONT_BLOCK)
 /* What the pair's buffers hold each way: what a slow client can make the server keep. */
 #define PAIR_BUFFER 65536
-#define LINGER_NS   (2000 * ECH_NS_PER_MS)
+#define LINGER_NS   (2000 * ECH_NS_PER_MS) /* to read a last answer and close */
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
-/* The low bit of what epoll hands back says which side it is. */
+/*
+ * The low bit of what epoll hands back says which side it is. Edge-triggered, and for reading
+ * and writing at once: no call is needed to change what is waited for.
+ */
 static bool watch(ech_link *const l, const int fd, const bool is_pair)
 {
     struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -40,6 +56,7 @@ static bool watch(ech_link *const l, const int fd, const bool is_pair)
     return epoll_ctl(l->front->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0;
 }
 
+/* A fresh socket can be written to; whether it can be read epoll says. */
 ech_link *ech_link_new(ech_front *const front, const int client, const bool is_tls)
 {
     ech_link *const l = calloc(1, sizeof *l);
@@ -61,7 +78,10 @@ ech_link *ech_link_new(ech_front *const front, const int client, const bool is_t
     return l;
 }
 
-/* The library gets its end of a new pair. */
+/*
+ * The library gets its end of a new pair. The address is made up: the library wants one, and
+ * what it would do with it (limits by address) isn't used.
+ */
 static bool open_pair(ech_link *const l)
 {
     int fds[2];
@@ -81,6 +101,7 @@ static bool open_pair(ech_link *const l)
                               sizeof NOBODY) == MHD_YES;
 }
 
+/* Closing takes a socket out of epoll's set, too: neither end was duplicated. */
 static void close_sockets(ech_link *const l)
 {
     if (l->client >= 0) (void)close(l->client);
@@ -88,6 +109,9 @@ static void close_sockets(ech_link *const l)
     l->client = l->pair = -1;
 }
 
+/*
+ * May be called again, and from deep inside a round: it only marks and closes; the front frees.
+ */
 void ech_link_close(ech_link *const l)
 {
     if (l->is_dead) return;
@@ -119,6 +143,7 @@ static ssize_t client_send(ech_link *const l, const void *const buf, const size_
 
 /* ---- to the client -------------------------------------------------------------------------- */
 
+/* Without memory the answer can't be delivered whole, and half of one must not look whole. */
 static bool append_out(ech_link *const l, const void *const data, const size_t len)
 {
     if (ech_buf_append(&l->out, data, len) == ECH_OK) return true;
@@ -126,7 +151,11 @@ static bool append_out(ech_link *const l, const void *const data, const size_t l
     return false;
 }
 
-/* Sends what waits; true when something went. */
+/*
+ * Sends what waits; true when something went. The clock starts anew with each byte that goes: a
+ * slow client is no dead one. The buffer is given back as soon as it is empty; thousands of idle
+ * streams would keep it otherwise.
+ */
 static bool flush_out(ech_link *const l)
 {
     const size_t left = l->out.len - l->out_sent;
@@ -148,7 +177,11 @@ static bool flush_out(ech_link *const l)
 
 static const char CONTINUE[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/* One block of the library's, once the last one is gone. */
+/*
+ * One block of the library's, once the last one is gone. Nothing is read while something waits
+ * to be sent: so the library's writes stop, then the stream's pump, then the engine's row. A 100
+ * is no answer; nothing else tells it from one but its bytes, which the library writes alone.
+ */
 static bool read_pair(ech_link *const l)
 {
     if (!l->pair_in || l->pair < 0 || l->out.len > 0 || l->is_dead) return false;
@@ -168,6 +201,10 @@ static bool read_pair(ech_link *const l)
 
 /* ---- from the client ------------------------------------------------------------------------ */
 
+/*
+ * Everything up to n_passed was checked; the rest waits for its end. A new head means that what
+ * was answered before is over.
+ */
 static void run_guard(ech_link *const l)
 {
     const uint64_t n_heads = l->guard.n_heads;
@@ -177,6 +214,10 @@ static void run_guard(ech_link *const l)
     if (l->n_passed > 0 && l->pair < 0 && !open_pair(l)) ech_link_close(l);
 }
 
+/*
+ * Not after a refusal, nor once the library has closed, nor while it doesn't take what was
+ * passed: what isn't read here fills the kernel's buffer and stops the client.
+ */
 static bool read_client(ech_link *const l)
 {
     if (!l->client_in || l->is_shaking || l->client_ended || l->is_dead || l->is_deaf ||
@@ -202,6 +243,7 @@ static bool read_client(ech_link *const l)
     return true;
 }
 
+/* What is left moves to the front of the buffer; at most MAX_WAITING and a head. */
 static bool write_pair(ech_link *const l)
 {
     if (l->n_passed == 0 || !l->pair_out || l->is_dead) return false;
@@ -228,7 +270,11 @@ static bool write_pair(ech_link *const l)
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-/* Has the client left, or does it only send no more? A closed socket answers this with a reset. */
+/*
+ * Has the client left, or does it only send no more? A closed socket answers this with a reset.
+ * Called once, when the client's end of sending has been passed on. An interim answer is allowed
+ * before any final one; between two answers, or in the middle of one, it would be garbage.
+ */
 static void probe(ech_link *const l)
 {
     if (l->is_answered || l->out.len > 0 || l->guard.n_heads == 0) return;
@@ -267,6 +313,10 @@ static bool tell_pair(ech_link *const l)
     return true;
 }
 
+/*
+ * For those statuses that never come from the library. Clients don't read the words, people with
+ * curl do.
+ */
 static const char *reason_of(const int status)
 {
     switch (status) {
@@ -287,6 +337,10 @@ static const char *reason_of(const int status)
     }
 }
 
+/*
+ * The same body as every other error has, in OpenAI's form: clients parse it without knowing
+ * that no route was reached.
+ */
 ech_status ech_link_put_error(ech_buf *const out, const char *const id, const int status,
                               const char *const code, const char *const why)
 {
@@ -305,7 +359,10 @@ ech_status ech_link_put_error(ech_buf *const out, const char *const id, const in
     return rc;
 }
 
-/* The guard's own answer, after whatever answers came before it. */
+/*
+ * The guard's own answer, after whatever answers came before it. The library knows nothing of
+ * this request, so that counting and logging happen here.
+ */
 static void put_refusal(ech_link *const l)
 {
     const ech_guard *const g = &l->guard;
@@ -316,7 +373,11 @@ static void put_refusal(ech_link *const l)
     if (rc != ECH_OK) ech_link_close(l);
 }
 
-/* The library has closed and all it wrote is sent: a refusal is due, then the end. */
+/*
+ * The library has closed and all it wrote is sent: a refusal is due, then the end. The order on
+ * the wire is that of the requests: answers that were due before the bad head come first, then
+ * the refusal, then the end.
+ */
 static bool finish(ech_link *const l)
 {
     if (!l->pair_ended || l->out.len > 0 || l->is_lingering || l->is_dead) return false;
@@ -340,6 +401,7 @@ static bool finish(ech_link *const l)
     return true;
 }
 
+/* Read and thrown away, with TLS without decrypting: only the end matters now. */
 static bool discard(ech_link *const l)
 {
     if (!l->is_lingering || !l->client_in || l->is_dead) return false;
@@ -350,6 +412,7 @@ static bool discard(ech_link *const l)
     return false;
 }
 
+/* A handshake wants now to read, now to write; after EAGAIN either event makes it go on. */
 static bool shake(ech_link *const l)
 {
     if (!l->is_shaking || l->is_dead || !(l->client_in || l->client_out)) return false;
@@ -365,6 +428,10 @@ static bool shake(ech_link *const l)
 
 /* ---- the loop's calls ----------------------------------------------------------------------- */
 
+/*
+ * In the order of a request's way through: so a short request reaches the library, and its
+ * answer the client, in few rounds. Each step says whether it moved something; none waits.
+ */
 static bool work(ech_link *const l)
 {
     bool moved = shake(l);
@@ -378,6 +445,10 @@ static bool work(ech_link *const l)
     return moved;
 }
 
+/*
+ * After MAX_ROUNDS the link is put at the front's list of those that go on in the next turn:
+ * with edge-triggered events nothing else would call it.
+ */
 void ech_link_pump(ech_link *const l)
 {
     for (int i = 0; i < MAX_ROUNDS; i++) {
@@ -389,6 +460,7 @@ void ech_link_pump(ech_link *const l)
     l->front->again = l;
 }
 
+/* Flags are only set here; the steps clear them when a call says EAGAIN. */
 void ech_link_on_event(ech_link *const l, const bool is_pair, const uint32_t events)
 {
     if (l->is_dead) return;
@@ -406,12 +478,24 @@ void ech_link_on_event(ech_link *const l, const bool is_pair, const uint32_t eve
     ech_link_pump(l);
 }
 
+/* What the front waits for at its end, a second at most. */
 bool ech_link_is_busy(const ech_link *const l)
 {
     return l->out.len > 0 || (l->pair >= 0 && l->pair_in);
 }
 
-/* A client that doesn't finish what it began is told so; one that takes nothing is cut off. */
+/*
+ * A client that doesn't finish what it began is told so; one that takes nothing is cut off.
+ * Which limit runs depends on what is waited for:
+ *
+ *     linger            everything is sent, the client hasn't closed    close
+ *     write timeout     the client takes nothing                        close
+ *     header timeout    a head or a chunk's line is half there          408, then close
+ *     header timeout    TLS hands are shaken                            close
+ *     idle timeout      nothing was ever asked                          close
+ *
+ * Between requests of one connection the library's own timeout runs.
+ */
 void ech_link_look_at_clock(ech_link *const l, const int64_t now)
 {
     const ech_front *const f = l->front;

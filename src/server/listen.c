@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listening sockets; see listen.h. Called once, before there are threads. */
+/*
+ * Listening sockets; see listen.h. Called once, before there are threads.
+ *
+ * Ownership: a function that returns a descriptor gives it to the caller; after a failure
+ * nothing is left open. No socket blocks, and all are closed on exec.
+ */
 #include "src/server/listen.h"
 
 #include <ctype.h>
@@ -18,6 +23,10 @@
 
 #define BACKLOG 1024
 
+/*
+ * All of 127/8; ::1. Addresses of IPv4 inside of IPv6 are taken for foreign, which errs on the
+ * safe side.
+ */
 static bool is_loopback(const struct sockaddr *const a)
 {
     if (a->sa_family == AF_INET) {
@@ -28,7 +37,10 @@ static bool is_loopback(const struct sockaddr *const a)
 }
 
 /* A bound, listening socket, or -1 with errno. */
-/* SO_REUSEADDR: a restart must not wait for the old server's connections to time out. */
+/*
+ * SO_REUSEADDR: a restart must not wait for the old server's connections to time out. errno is
+ * that of what failed, not of close().
+ */
 static int bind_one(const struct addrinfo *const a)
 {
     const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -41,6 +53,7 @@ static int bind_one(const struct addrinfo *const a)
     return -1;
 }
 
+/* What the system chose for port 0. */
 static int port_of(const int fd)
 {
     struct sockaddr_storage a;
@@ -63,7 +76,9 @@ static struct addrinfo *resolve(const char *const host, const int port, int *con
 
 /*
  * Of a name with several addresses the first is taken: `localhost` on both families would be two
- * sockets, and --listen is there to say so. Port 0 leaves the choice to the system.
+ * sockets, and --listen is there to say so. Port 0 leaves the choice to the system. more: how
+ * many further ports may be tried; only a port that is taken makes it go on, as every other
+ * error would be the same there.
  */
 ech_status ech_listen_tcp(const char *const host, const int port, const int more, int *const ret_fd,
                           int *const ret_port, bool *const ret_loopback, ech_error *const err)
@@ -90,7 +105,10 @@ ech_status ech_listen_tcp(const char *const host, const int port, const int more
                     host, port);
 }
 
-/* A socket file that nobody answers on is what a killed server left. */
+/*
+ * A socket file that nobody answers on is what a killed server left. Asking is the only way to
+ * know: the file stays when its process is killed.
+ */
 static bool is_left_over(const struct sockaddr_un *const a)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -101,7 +119,11 @@ static bool is_left_over(const struct sockaddr_un *const a)
     return refused;
 }
 
-/* A path that somebody answers on is in use, and stays; see is_left_over. */
+/*
+ * A path that somebody answers on is in use, and stays; see is_left_over. Between the question
+ * and the bind another server may start; then one of them fails at bind() and says so. Who may
+ * connect is for the folder's rights to say.
+ */
 ech_status ech_listen_unix(const char *const path, int *const ret_fd, ech_error *const err)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -123,7 +145,11 @@ ech_status ech_listen_unix(const char *const path, int *const ret_fd, ech_error 
     return ECH_OK;
 }
 
-/* sd_listen_fds(3), the part that matters: descriptors from 3 on, meant for this process alone. */
+/*
+ * sd_listen_fds(3), the part that matters: descriptors from 3 on, meant for this process alone.
+ * LISTEN_PID guards against variables that a parent has left in the environment. 64 is a bound
+ * on nonsense.
+ */
 int ech_listen_inherited(void)
 {
     const char *const pid = getenv("LISTEN_PID");
@@ -133,7 +159,10 @@ int ech_listen_inherited(void)
     return count > 0 && count < 64 ? (int)count : 0;
 }
 
-/* What systemd hands over may be anything that a unit file says: it is checked like any input. */
+/*
+ * What systemd hands over may be anything that a unit file says: it is checked like any input.
+ * The flags are set here: systemd hands sockets over that block and stay open on exec.
+ */
 ech_status ech_listen_adopt(const int fd, bool *const ret_tcp, bool *const ret_loopback,
                             int *const ret_port, ech_error *const err)
 {
@@ -155,6 +184,10 @@ ech_status ech_listen_adopt(const int fd, bool *const ret_tcp, bool *const ret_l
     return ECH_OK;
 }
 
+/*
+ * The port is behind the last colon, so that IPv6 needs brackets; without a host (":8080") the
+ * text is empty and the caller decides.
+ */
 ech_status ech_listen_parse(const char *const address, char *const ret_host, const size_t cap,
                             int *const ret_port, ech_error *const err)
 {

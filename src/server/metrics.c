@@ -2,6 +2,11 @@
 /*
  * GET /metrics: the engine's counters and the server's own in Prometheus text, under vLLM's names
  * with a prefix of our own (--metrics-prefix vllm makes existing dashboards work).
+ *
+ * Inline on the loop thread. Nothing is computed here that isn't counted where it happens; the
+ * page is a snapshot without a lock over all of it, so numbers that belong together may differ
+ * by a step. Left out: anything of a single request, and labels that clients could make (a name
+ * of a model, a path), which would grow without bound.
  */
 #include <stddef.h>
 #include <string.h>
@@ -34,6 +39,7 @@ typedef struct page {
     const char *prefix, *labels;
 } page;
 
+/* HELP and TYPE come once before all lines of a name, as the format wants it. */
 static ech_status put_family(const page *const p, const char *const name, const char *const type,
                              const char *const help)
 {
@@ -41,6 +47,10 @@ static ech_status put_family(const page *const p, const char *const name, const 
                           p->prefix, name, type);
 }
 
+/*
+ * 17 digits give a double back exactly; counters beyond 2^53 would round, which no server
+ * reaches.
+ */
 static ech_status put(const page *const p, const char *const name, const char *const type,
                       const char *const help, const double value)
 {
@@ -58,6 +68,10 @@ static ech_status put_use(const page *const p, const char *const family, const e
     return ech_buf_printf(p->b, "} %llu\n", (unsigned long long)value);
 }
 
+/*
+ * A family after the other, not a key after the other: Prometheus wants the lines of a name
+ * together. A key that a reload has taken away stays, since counters must not vanish.
+ */
 static ech_status put_uses(const page *const p, const ech_quota *const first)
 {
     ECH_TRY(put_family(p, "key_requests_total", "counter", "Requests of each API key."));
@@ -76,6 +90,10 @@ static ech_status put_uses(const page *const p, const ech_quota *const first)
     return ECH_OK;
 }
 
+/*
+ * The lock guards the numbers and the list; it is held while a line for each name is written,
+ * and requests that take quota wait for it.
+ */
 static ech_status put_keys(const page *const p, ech_keys *const k)
 {
     ech_status rc = ECH_OK;
@@ -85,6 +103,10 @@ static ech_status put_keys(const page *const p, ech_keys *const k)
     return rc;
 }
 
+/*
+ * Hits and queries of the prefix cache are counted in tokens: their quotient is the share of
+ * prompts that wasn't computed.
+ */
 static ech_status put_engine(const page *const x, const ech_engine_counters *const c)
 {
     const double pages = c->pages_total > 0 ? (double)c->pages_used / c->pages_total : 0;
@@ -114,7 +136,10 @@ static ech_status put_engine(const page *const x, const ech_engine_counters *con
                (double)c->chip_replacements);
 }
 
-/* One family: a line for each ring of the runtime, its number at an offset of the struct. */
+/*
+ * One family: a line for each ring of the runtime, its number at an offset of the struct. The
+ * offset names one of the struct's 64-bit numbers, so that three families share the loop.
+ */
 static ech_status put_ring_family(const page *const p, const char *const name,
                                   const char *const help, const ech_engine_ring *const rings,
                                   const size_t n, const size_t offset)
@@ -160,6 +185,7 @@ static ech_status put_all(const page *const p, ech_server *const s)
                (double)ech_load_relaxed(&s->http_errors[5]));
 }
 
+/* The content type names the version of the text format; scrapers pick their parser by it. */
 void ech_api_metrics(ech_exchange *const x)
 {
     ech_buf labels = { 0 };

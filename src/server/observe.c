@@ -2,6 +2,11 @@
 /*
  * Histograms; see observe.h. The loop thread observes, one relaxed addition per value, and prints:
  * buckets are summed up only then. Bucket bounds are vLLM's, so that its dashboards fit.
+ *
+ * Invariant: a counter only grows, and every choice that ran ends up in `finished` once. Relaxed
+ * additions are enough: a reader may see a sum without its count for a moment, which the next
+ * scrape mends. Times are the engine's events' own, not those of reading them: a slow client
+ * doesn't make the engine look slow.
  */
 #include "src/server/observe.h"
 
@@ -46,11 +51,13 @@ static const family FAMILIES[] = {
 _Static_assert(sizeof BUCKETS_TTFT / sizeof(double) <= ECH_HISTOGRAM_BUCKETS + 1, "a list fits");
 _Static_assert(sizeof BUCKETS_TOKENS / sizeof(double) <= ECH_HISTOGRAM_BUCKETS + 1, "a list fits");
 
+/* Kept in nanoseconds and whole tokens, so that additions are exact; Prometheus wants seconds. */
 static double shown(const family *const f, const uint64_t value)
 {
     return f->is_time ? (double)value * 1e-9 : (double)value;
 }
 
+/* A walk over two dozen bounds. A negative time (clocks of two threads) counts as 0. */
 static void observe(ech_observed *const o, const ech_histogram_id id, const int64_t value)
 {
     const family *const f = &FAMILIES[id];
@@ -67,6 +74,7 @@ static void observe(ech_observed *const o, const ech_histogram_id id, const int6
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
+/* Only requests that the engine took: what is refused has no tokens to count. */
 void ech_observe_request(ech_exchange *const x, const ech_generation *const g,
                          const uint32_t max_tokens)
 {
@@ -75,6 +83,7 @@ void ech_observe_request(ech_exchange *const x, const ech_generation *const g,
     observe(o, ECH_HISTOGRAM_MAX_TOKENS, max_tokens);
 }
 
+/* Gaps are of a choice, not of the request: choices of n > 1 run side by side. */
 void ech_observe_token(ech_exchange *const x, ech_choice *const c, const ech_event *const ev)
 {
     ech_observed *const o = &x->server->observed;
@@ -86,6 +95,10 @@ void ech_observe_token(ech_exchange *const x, ech_choice *const c, const ech_eve
     c->last_token_ns = ev->time_ns;
 }
 
+/*
+ * What never started has no time of a step, what drew nothing none to a first token; they count
+ * where they have a value.
+ */
 void ech_observe_finish(ech_exchange *const x, ech_choice *const c, const ech_event *const ev)
 {
     ech_observed *const o = &x->server->observed;
@@ -107,6 +120,7 @@ void ech_observe_finish(ech_exchange *const x, ech_choice *const c, const ech_ev
     c->last_token_ns = ev->time_ns;
 }
 
+/* A client that left has read no FINISH; vLLM calls those "abort". */
 void ech_observe_end(ech_exchange *const x, const ech_generation *const g)
 {
     for (uint32_t i = 0; i < g->n_choices && g->choices != NULL && x->request != NULL; i++) {
@@ -117,6 +131,10 @@ void ech_observe_end(ech_exchange *const x, const ech_generation *const g)
 
 /* ---- as text -------------------------------------------------------------------------------- */
 
+/*
+ * Prometheus wants buckets that include the smaller ones, and the count of the last equal to
+ * _count: so both are summed from the same reads here.
+ */
 static ech_status put_histogram(ech_buf *const b, const family *const f,
                                 const ech_histogram *const h, const char *const prefix,
                                 const char *const labels)

@@ -2,6 +2,10 @@
 /*
  * The description of the API. Invariant: nothing is said here of a field or a route that is not in
  * the table that parses it, so what is documented is what is accepted. Pure; any thread.
+ *
+ * Two readers: machines get /openapi.json, people docs/api.md, which is printed by `serve
+ * --print-api`. Out of memory jansson's calls return NULL and take NULL: a part is then missing,
+ * and json_pack() gives NULL for the whole, which is what is checked.
  */
 #include "src/server/openapi.h"
 
@@ -24,12 +28,19 @@ static bool has_bounds(const ech_field *const f)
     return f->max >= f->min;
 }
 
-/* A number as JSON has it: whole ones without a fraction. */
+/*
+ * A number as JSON has it: whole ones without a fraction. 9.2e18 is below 2^63: above it the
+ * cast would be undefined.
+ */
 static json_t *number(const double v)
 {
     return v == floor(v) && fabs(v) < 9.2e18 ? json_integer((json_int_t)v) : json_real(v);
 }
 
+/*
+ * Bounds of 64 bits are left out: readers of JSON hold numbers in doubles, which round them to
+ * values that are refused here.
+ */
 static json_t *numeric(const ech_field *const f, const char *const type)
 {
     json_t *const s = json_pack("{s:s}", "type", type);
@@ -52,6 +63,10 @@ static json_t *words(const char *p)
     return json_pack("{s:o}", "enum", list);
 }
 
+/*
+ * What a field takes, without null. A field without effect takes anything, so its schema says
+ * nothing.
+ */
 static json_t *plain_schema(const ech_field *const f)
 {
     switch (f->kind) {
@@ -90,6 +105,10 @@ static json_t *field_schema(const ech_field *const f, const bool is_needed)
     return s;
 }
 
+/*
+ * A name has one row for each path, so that no property is set twice. additionalProperties isn't
+ * false: unknown fields are ignored unless the server is strict.
+ */
 static json_t *body_schema(const unsigned where)
 {
     json_t *const properties = json_object();
@@ -116,6 +135,7 @@ static json_t *json_answer(const char *const schema, const char *const descripti
                      json_sprintf("#/components/schemas/%s", schema));
 }
 
+/* An answer with a slash in it is a content type, else the name of a schema; NULL is a 204. */
 static json_t *good_answer(const ech_route *const r)
 {
     if (r->answer == NULL) return json_pack("{s:s}", "description", r->summary);
@@ -134,6 +154,10 @@ static json_t *good_answer(const ech_route *const r)
     return a;
 }
 
+/*
+ * All errors share one schema, under "default". /health is the exception: its 503 is an answer
+ * of its own kind.
+ */
 static json_t *operation(const ech_route *const r)
 {
     json_t *const op = json_pack("{s:s, s:{s:o, s:o}}", "summary", r->summary, "responses",
@@ -156,6 +180,10 @@ static json_t *operation(const ech_route *const r)
     return op;
 }
 
+/*
+ * Several methods of a path are members of one object. Methods are upper-case letters, for which
+ * the bit makes them small.
+ */
 static void add_route(json_t *const paths, const ech_route *const r)
 {
     char path[128];
@@ -168,6 +196,10 @@ static void add_route(json_t *const paths, const ech_route *const r)
     (void)json_object_set_new(json_object_get(paths, path), method, operation(r));
 }
 
+/*
+ * Two servers, "/" and "/v1", instead of every path twice. An empty security requirement beside
+ * the bearer says that a key may be needed or not: the server's options decide.
+ */
 static json_t *document(void)
 {
     json_t *const paths = json_object();
@@ -185,6 +217,10 @@ static json_t *document(void)
                      "schemas", ech_openapi_schemas());
 }
 
+/*
+ * Made anew for each request: it is asked for once by a tool, and a copy would be one more thing
+ * to keep.
+ */
 ech_status ech_openapi_put(ech_buf *const b)
 {
     json_t *const root = document();
@@ -195,6 +231,7 @@ ech_status ech_openapi_put(ech_buf *const b)
     return rc;
 }
 
+/* On a text thread, unlike the other GETs: it allocates a lot. */
 void ech_api_openapi(ech_exchange *const x)
 {
     if (ech_openapi_put(&x->reply) == ECH_OK) {
@@ -222,6 +259,10 @@ static const char *kind_name(const ech_field *const f)
     return NAMES[f->kind];
 }
 
+/*
+ * Bounds that are those of a 32-bit number say nothing to a reader: only where it begins is
+ * printed.
+ */
 static ech_status put_range(const ech_field *const f, ech_buf *const b)
 {
     if (!has_bounds(f)) return ECH_OK;
@@ -265,6 +306,7 @@ static ech_status put_routes(ech_buf *const b)
     return ECH_OK;
 }
 
+/* A test compares this text with docs/api.md: who adds a row prints it again. */
 ech_status ech_api_doc_put(ech_buf *const b)
 {
     ECH_TRY(ech_buf_puts(
@@ -292,6 +334,10 @@ ech_status ech_api_doc_put(ech_buf *const b)
     return ECH_OK;
 }
 
+/*
+ * The caller frees it; NULL: out of memory. For the program, which may not look into this
+ * folder.
+ */
 char *ech_server_api_text(void)
 {
     ech_buf b = { 0 };

@@ -2,11 +2,17 @@
 /*
  * The answers' schemas, as JSON Schema 2020-12: what the dialects write, no less. Members that an
  * answer has only at times are not required.
+ *
+ * Written by hand, beside the dialects and not made from them: a test asks a server and holds
+ * what it answers against these. One source of text, parsed when it is asked for. Answers may
+ * have more members than are named here; streams have no schema, since OpenAPI can't say one of
+ * events. Pure; any thread.
  */
 #include <jansson.h>
 
 #include "src/server/openapi.h"
 
+/* Stringified, so that the schemas read as JSON; commas outside of braces belong to it too. */
 #define JSON(...) #__VA_ARGS__
 
 /* clang-format off */
@@ -130,6 +136,7 @@ static const struct {
 };
 /* clang-format on */
 
+/* A new reference. */
 json_t *ech_openapi_schemas(void)
 {
     json_t *const all = json_object();

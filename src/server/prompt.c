@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes of prompts; see prompt.h. Text threads. */
+/*
+ * Shapes of prompts; see prompt.h. Text threads.
+ *
+ * Ownership: ids lie in the exchange's arena, texts stay in its JSON; both live as long as the
+ * exchange. OpenAI's four shapes are told apart by the first entry of the list; an entry of
+ * another kind behind it is an error.
+ */
 #include "src/server/prompt.h"
 
 #include <string.h>
@@ -28,6 +34,7 @@ static bool take_ids(ech_exchange *const x, const json_t *const list, const char
     return true;
 }
 
+/* An empty prompt is refused: there would be no position to predict from. */
 static bool take_one(ech_exchange *const x, const json_t *const v, const char *const param,
                      ech_prompt *const p)
 {
@@ -74,6 +81,7 @@ static const char *const FIM[][3] = {
     { "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>" },
 };
 
+/* All three, or the model wasn't trained for it. */
 static bool find_fim(const ech_tokenizer *const tok, int32_t ids[3])
 {
     for (size_t i = 0; i < sizeof FIM / sizeof FIM[0]; i++) {
@@ -87,6 +95,7 @@ static bool find_fim(const ech_tokenizer *const tok, int32_t ids[3])
     return false;
 }
 
+/* The flags that the engine uses for a text, so that both ways give the same ids. */
 static ech_status encode(const ech_exchange *const x, const ech_params *const p,
                          const char *const text, const size_t len, ech_ids *const ids,
                          ech_error *const err)
@@ -150,6 +159,10 @@ static bool tokenise(ech_exchange *const x, const ech_params *const p, const int
     return copy != NULL;
 }
 
+/*
+ * Pointers are moved, nothing is copied. -1 leaves room for one token of an answer; an embedding
+ * needs none.
+ */
 void ech_prompts_truncate(const ech_exchange *const x, const ech_params *const p,
                           ech_request_options *const options)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers and error bodies; see reply.h. Runs on whichever thread has the exchange. */
+/*
+ * Answers and error bodies; see reply.h. Runs on whichever thread has the exchange.
+ *
+ * Invariant: an exchange gets one answer. Each function writes status, type and body and
+ * publishes them with one release store, after which the exchange may already belong to the
+ * loop: the caller doesn't touch it again.
+ */
 #include "src/server/reply.h"
 
 #include <stdio.h>
@@ -10,6 +16,10 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 
+/*
+ * OpenAI's words, by which its clients tell failures apart. What has no word of its own is the
+ * client's fault below 500 and ours from there.
+ */
 static const char *type_of(const int status)
 {
     switch (status) {
@@ -26,6 +36,10 @@ static const char *type_of(const int status)
     }
 }
 
+/*
+ * OpenAI's codes where it has them: agents react to context_length_exceeded by shortening the
+ * conversation. The others have none, the text says it.
+ */
 const char *ech_error_code_of(const ech_status status)
 {
     switch (status) {
@@ -44,6 +58,10 @@ const char *ech_error_code_of(const ech_status status)
     }
 }
 
+/*
+ * Random, not counted: ids of several servers behind one balancer must not meet. Zeros are left
+ * where the system gives no randomness; an answer with a poor id is better than none.
+ */
 void ech_request_id_make(char id[ECH_REQUEST_ID_LEN + 1])
 {
     static const char HEX[] = "0123456789abcdef";
@@ -56,6 +74,7 @@ void ech_request_id_make(char id[ECH_REQUEST_ID_LEN + 1])
     id[ECH_REQUEST_ID_LEN] = '\0';
 }
 
+/* All four keys are always there: typed clients fail at a missing one, not at null. */
 static ech_status put_nullable(ech_buf *const b, const char *const s)
 {
     return s != NULL ? ech_json_put_cstring(b, s) : ech_buf_puts(b, "null");
@@ -75,6 +94,10 @@ ech_status ech_error_object(ech_buf *const b, const int status, const char *cons
     return ech_buf_puts(b, "}}");
 }
 
+/*
+ * The one place that ends an exchange with an answer; what it points to (content_type) must
+ * outlive the exchange, so literals.
+ */
 void ech_reply_text(ech_exchange *const x, const int status, const char *const content_type)
 {
     x->status = status;
@@ -101,6 +124,10 @@ static ech_status put_error(const ech_exchange *const x, const int status, const
     return ech_buf_puts(b, "\"type\":\"error\"}");
 }
 
+/*
+ * Clears what a handler may have written before it failed: a body is an answer or an error,
+ * never both.
+ */
 static void reply_error_text(ech_exchange *const x, const int status, const char *const code,
                              const char *const param, const char *const text)
 {
@@ -112,6 +139,10 @@ static void reply_error_text(ech_exchange *const x, const int status, const char
     ech_reply_json(x, status);
 }
 
+/*
+ * The text is cut at ECH_ERROR_TEXT; callers bound what they repeat of a client (%.100s), so
+ * that a long name doesn't push out the reason.
+ */
 void ech_reply_error(ech_exchange *const x, const int status, const char *const code,
                      const char *const param, const char *const fmt, ...)
 {
@@ -129,6 +160,10 @@ bool ech_reply_refuse(ech_exchange *const x, const char *const param, const char
     return false;
 }
 
+/*
+ * For errors that come from below, whose status the table of ech_status knows. What may work
+ * later gets a retry-after of a second, where nobody said something better.
+ */
 void ech_reply_failure(ech_exchange *const x, const ech_error *const err)
 {
     const int status = ech_status_http(err->code);

@@ -3,6 +3,11 @@
  * Opening, draining and closing. The order of a start is fixed (docs/architecture.md): bind, open
  * the engine, which forks, then start threads. Closing goes the other way round. Called from the
  * program's main thread.
+ *
+ * Invariant: every step of opening can be the last one, and closing copes with any prefix of
+ * them; so a failure halfway closes like a server that ran. Ownership: the caller has the server
+ * until ech_server_close(); its options' strings are copied. Exits nothing and prints nothing
+ * but its log: what is wrong is in the error.
  */
 #include "echelon/server.h"
 
@@ -24,6 +29,10 @@
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
+/*
+ * Loopback and no key: what a developer wants at once and no stranger reaches. A ping each 15 s
+ * keeps a stream alive through proxies, which drop silent connections.
+ */
 void ech_server_options_default(ech_server_options *const o)
 {
     *o = (ech_server_options){
@@ -44,6 +53,10 @@ void ech_server_options_default(ech_server_options *const o)
     ech_engine_options_default(&o->engine);
 }
 
+/*
+ * Text thread. The body may hold zero bytes in strings (JSON_ALLOW_NUL): whether a field takes
+ * them is the field's business. The position in the message is that in the body as it was sent.
+ */
 json_t *ech_exchange_json(ech_exchange *const x)
 {
     json_error_t why;
@@ -64,7 +77,10 @@ json_t *ech_exchange_json(ech_exchange *const x)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* Takes the socket over, also when it fails. TLS is for TCP: a Unix socket is the machine's own. */
+/*
+ * Takes the socket over, also when it fails. TLS is for TCP: a Unix socket is the machine's own.
+ * From here on the socket is closed by ech_server_close(), or by the front once it has taken it.
+ */
 static ech_status add_listener(ech_server *const s, const int fd, const bool is_tcp,
                                ech_error *const err)
 {
@@ -77,6 +93,10 @@ static ech_status add_listener(ech_server *const s, const int fd, const bool is_
     return ECH_OK;
 }
 
+/*
+ * The first port is what the program prints; one listener beyond loopback makes the whole server
+ * one that others reach.
+ */
 static ech_status add_tcp(ech_server *const s, const char *const host, const int port,
                           const int more, ech_error *const err)
 {
@@ -89,7 +109,11 @@ static ech_status add_tcp(ech_server *const s, const char *const host, const int
     return add_listener(s, fd, true, err);
 }
 
-/* Sockets that systemd hands over take the place of --host and --port. */
+/*
+ * Sockets that systemd hands over take the place of --host and --port. systemd hands over
+ * descriptors from 3 on (sd_listen_fds). A socket that can't be used is an error and not
+ * skipped: a unit file that is wrong should say so.
+ */
 static ech_status add_inherited(ech_server *const s, ech_error *const err)
 {
     const int n = s->options.inherit_sockets ? ech_listen_inherited() : 0;
@@ -106,8 +130,9 @@ static ech_status add_inherited(ech_server *const s, ech_error *const err)
 }
 
 /*
- * Bound before the model is looked at: a port that is taken is said at once, and
- * clients can ask /health while weights are read. A server that others can reach asks for a key.
+ * Bound before the model is looked at: a port that is taken is said at once, and clients can ask
+ * /health while weights are read. A server that others can reach asks for a key. 31 more ports
+ * are tried with --next-port.
  */
 static ech_status bind_sockets(ech_server *const s, ech_error *const err)
 {
@@ -137,7 +162,11 @@ static ech_status bind_sockets(ech_server *const s, ech_error *const err)
     return ECH_OK;
 }
 
-/* The caller's strings may be gone when the call returns; a reload reads paths again much later. */
+/*
+ * The caller's strings may be gone when the call returns; a reload reads paths again much later.
+ * The trace's path is kept beside the engine's own option: requests are added to that file after
+ * the engine has closed.
+ */
 static ech_status copy_strings(ech_server *const s, ech_error *const err)
 {
     ech_server_options *const o = &s->options;
@@ -166,7 +195,10 @@ static ech_status copy_strings(ech_server *const s, ech_error *const err)
     return ECH_OK;
 }
 
-/* Names of the model: those given, else the last part of its folder. */
+/*
+ * Names of the model: those given, else the last part of its folder. An answer carries the name
+ * that its request had, the first one where it had none. More than ECH_MAX_NAMES are left out.
+ */
 static ech_status take_names(ech_server *const s, ech_error *const err)
 {
     for (size_t i = 0; i < s->options.n_served_names && i < ECH_MAX_NAMES; i++) {
@@ -193,6 +225,10 @@ static ech_status take_names(ech_server *const s, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * Appended to and never truncated, so that logrotate's copy-and-truncate works; 0640, since
+ * lines may hold texts. stderr is duplicated, so that closing is the same in both cases.
+ */
 static ech_status open_audit(ech_server *const s, ech_error *const err)
 {
     const char *const path = s->options.audit_path;
@@ -204,6 +240,7 @@ static ech_status open_audit(ech_server *const s, ech_error *const err)
                             : ech_fail_errno(err, ECH_EIO, "opening the audit file %s", path);
 }
 
+/* The sockets are the front's now: with n_listeners at 0 closing doesn't touch them. */
 static ech_status start_listeners(ech_server *const s, ech_error *const err)
 {
     ECH_TRY(ech_http_start(&s->http, s, s->listeners, s->n_listeners, s->tls, err));
@@ -211,6 +248,7 @@ static ech_status start_listeners(ech_server *const s, ech_error *const err)
     return ECH_OK;
 }
 
+/* struct_size guards against a program that was built with another header. */
 static ech_status check_options(const ech_server_options *const o, ech_error *const err)
 {
     if (o->struct_size != sizeof *o)
@@ -229,8 +267,11 @@ static ech_status check_options(const ech_server_options *const o, ech_error *co
 }
 
 /*
- * The order is the design's: bind, then fork (inside ech_engine_open), then start threads. A child
- * that was forked after a thread might find a lock held by somebody who doesn't exist there.
+ * The order is the design's: bind, then fork (inside ech_engine_open), then start threads. A
+ * child that was forked after a thread might find a lock held by somebody who doesn't exist
+ * there. Keys and certificate come before the model: they are read in a moment, and what is
+ * wrong in them is said before minutes of loading. The template needs the engine (a GGUF file
+ * carries one), the guides need the template.
  */
 static ech_status open_all(ech_server *const s, ech_error *const err)
 {
@@ -255,6 +296,10 @@ static ech_status open_all(ech_server *const s, ech_error *const err)
     return start_listeners(s, err);
 }
 
+/*
+ * *ret_server is written on success only. Returns while weights may still be filled; /health
+ * says how far they are.
+ */
 ech_status ech_server_open(ech_server **const ret_server, const ech_server_options *const options,
                            ech_error *const err)
 {
@@ -285,6 +330,11 @@ ech_engine *ech_server_engine(ech_server *const server)
     return server->engine;
 }
 
+/*
+ * Both are tried, so that a broken certificate doesn't hold back a key that was revoked. What
+ * can't be read leaves the old one in force. Called while requests run: readers see the old set
+ * or the new one.
+ */
 ech_status ech_server_reload(ech_server *const server, ech_error *const err)
 {
     const ech_server_options *const o = &server->options;
@@ -299,6 +349,10 @@ ech_status ech_server_reload(ech_server *const server, ech_error *const err)
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
+/*
+ * 20 ms of delay at a shutdown cost nobody anything; a condition variable would cost a wake at
+ * the end of each request.
+ */
 static void pause_ms(const long ms)
 {
     const struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
@@ -306,8 +360,10 @@ static void pause_ms(const long ms)
 }
 
 /*
- * 1: no new request is taken, those that run go on. 2: the time is over, the rest is cancelled; a
- * second signal sets the same through another thread's call with 0, and the loop here sees it.
+ * 1: no new request is taken, those that run go on. 2: the time is over, the rest is cancelled;
+ * a second signal sets the same through another thread's call with 0, and the loop here sees it.
+ * A new request gets 503 with a retry-after meanwhile, /health 503. Waits until no exchange is
+ * watched any more, which is when each has its whole answer or its client has left.
  */
 void ech_server_drain(ech_server *const server, const int timeout_ms)
 {
@@ -326,8 +382,11 @@ void ech_server_drain(ech_server *const server, const int timeout_ms)
 }
 
 /*
- * The way back: no new clients, no requests, no loop, no text threads, no watcher, no engine. Each
- * step is safe after an opening that stopped anywhere.
+ * The way back: no new clients, no requests, no loop, no text threads, no watcher, no engine.
+ * Each step is safe after an opening that stopped anywhere. The loop ends before the pool, since
+ * it submits; no exchange is pooled any more after the drain. The watcher after both, who take
+ * exchanges out of its list. The engine after everybody who could ask it. Requests are added to
+ * the trace when the engine has written it.
  */
 void ech_server_close(ech_server **const server)
 {

@@ -3,6 +3,9 @@
  * TLS on GnuTLS; see tls.h. Certificates are read on the main thread; a session belongs to the loop
  * thread. Invariant: a pair of certificate and key never changes; a reload makes another current,
  * and the old one goes with the last session that began with it.
+ *
+ * Left out: certificates of clients, and HTTP/2, which the library behind doesn't speak: ALPN
+ * offers http/1.1 alone. TLS 1.0 and 1.1 are off (RFC 8996).
  */
 #include "src/server/tls.h"
 
@@ -40,6 +43,10 @@ struct ech_tls_session {
 
 /* ---- the certificate ------------------------------------------------------------------------ */
 
+/*
+ * The certificate is parsed once by itself before it is used with the key: GnuTLS's error for
+ * the pair doesn't say which of both files is the bad one.
+ */
 static ech_status take_pair(const ech_tls *const t, pair *const p, const ech_buf *const cert,
                             const ech_buf *const key, ech_error *const err)
 {
@@ -67,6 +74,7 @@ static ech_status take_pair(const ech_tls *const t, pair *const p, const ech_buf
     return ECH_OK;
 }
 
+/* The key's bytes are wiped before the buffer goes back to the heap; GnuTLS has its own copy. */
 static ech_status read_pair(const ech_tls *const t, pair *const p, ech_error *const err)
 {
     ech_buf cert = { 0 };
@@ -86,6 +94,7 @@ static void pair_free(pair *const p)
     free(p);
 }
 
+/* Freed outside of the lock, which the loop thread wants at every new client. */
 static void pair_unref(ech_tls *const t, pair *const p)
 {
     if (p == NULL) return;
@@ -95,6 +104,7 @@ static void pair_unref(ech_tls *const t, pair *const p)
     if (is_last) pair_free(p);
 }
 
+/* A session keeps the pair that it began with, also over a reload. */
 static pair *current_ref(ech_tls *const t)
 {
     (void)pthread_mutex_lock(&t->lock);
@@ -104,6 +114,10 @@ static pair *current_ref(ech_tls *const t)
     return p;
 }
 
+/*
+ * Main thread. The new pair is whole before it becomes current; after a failure the old one
+ * stays.
+ */
 ech_status ech_tls_reload(ech_tls *const t, ech_error *const err)
 {
     pair *const p = calloc(1, sizeof *p);
@@ -125,6 +139,10 @@ ech_status ech_tls_reload(ech_tls *const t, ech_error *const err)
     return ECH_OK;
 }
 
+/*
+ * The first reading is a reload from nothing, so there is one way to read. The paths must
+ * outlive it.
+ */
 ech_status ech_tls_open(ech_tls **const ret_tls, const char *const cert_path,
                         const char *const key_path, ech_error *const err)
 {
@@ -141,6 +159,7 @@ ech_status ech_tls_open(ech_tls **const ret_tls, const char *const cert_path,
     return rc;
 }
 
+/* No session may be left: they hold references and the lock. */
 void ech_tls_close(ech_tls **const tls)
 {
     ech_tls *const t = *tls;
@@ -154,6 +173,10 @@ void ech_tls_close(ech_tls **const tls)
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
+/*
+ * NULL: out of memory; the socket stays the caller's in either case. No SIGPIPE from GnuTLS's
+ * own writes.
+ */
 ech_tls_session *ech_tls_session_new(ech_tls *const tls, const int fd)
 {
     static const gnutls_datum_t HTTP = { (unsigned char *)"http/1.1", 8 };
@@ -185,7 +208,10 @@ void ech_tls_session_free(ech_tls_session **const session)
     free(s);
 }
 
-/* GnuTLS's answer as a socket would have given it. */
+/*
+ * GnuTLS's answer as a socket would have given it. Whatever else GnuTLS says means that this
+ * connection is over, and is told as a reset.
+ */
 static ssize_t as_errno(const ssize_t rc)
 {
     if (rc >= 0) return rc;
@@ -193,6 +219,7 @@ static ssize_t as_errno(const ssize_t rc)
     return -1;
 }
 
+/* Warnings (an unknown name in SNI) are no reason to stop. */
 int ech_tls_handshake(ech_tls_session *const session)
 {
     int rc;
@@ -209,6 +236,10 @@ ssize_t ech_tls_recv(ech_tls_session *const session, void *const buf, const size
     return rc == GNUTLS_E_PREMATURE_TERMINATION ? 0 : as_errno(rc);
 }
 
+/*
+ * GnuTLS keeps a record that didn't go out whole: it must be called again without data, or the
+ * bytes would be sent twice.
+ */
 ssize_t ech_tls_send(ech_tls_session *const session, const void *const buf, const size_t len)
 {
     const ssize_t rc = session->is_sending ? gnutls_record_send(session->session, NULL, 0)
@@ -217,6 +248,7 @@ ssize_t ech_tls_send(ech_tls_session *const session, const void *const buf, cons
     return as_errno(rc);
 }
 
+/* One-sided: it isn't waited for the client's own, which many never send. */
 void ech_tls_bye(ech_tls_session *const session)
 {
     (void)gnutls_bye(session->session, GNUTLS_SHUT_WR);

@@ -2,6 +2,9 @@
 /*
  * Requests in the trace; see tracks.h. The trace is a JSON object that ends in
  * `],"otherData":{…}}`; the events go before that end, on its clock, whose origin stands there.
+ *
+ * Loop thread while the server runs, afterwards whoever closes it. The engine has written its
+ * trace by the time, and a trace may be large: so only its end is read and written over.
  */
 #include "src/server/tracks.h"
 
@@ -26,6 +29,10 @@ struct ech_track {
     uint32_t prompt_tokens, completion_tokens;
 };
 
+/*
+ * Called at the end of a request; nothing is written while clients wait. Beyond the bound
+ * requests are counted only.
+ */
 void ech_tracks_add(ech_tracks *const s, const ech_exchange *const x)
 {
     if (s->n == s->cap) {
@@ -80,7 +87,10 @@ static void put_all(FILE *const f, const ech_tracks *const s, const int64_t orig
     }
 }
 
-/* Reads the file's end from its `],` on, and leaves the file there. */
+/*
+ * Reads the file's end from its `],` on, and leaves the file there. The engine's writer puts
+ * this end there; another file under the name isn't touched.
+ */
 static bool find_end(FILE *const f, char *const end, int64_t *const ret_origin_ns)
 {
     char tail[MAX_END + 1];
@@ -97,6 +107,7 @@ static bool find_end(FILE *const f, char *const end, int64_t *const ret_origin_n
     return fseek(f, from + (long)(at - tail), SEEK_SET) == 0;
 }
 
+/* Without requests the file stays as the engine has written it. */
 ech_status ech_tracks_write(const ech_tracks *const s, const char *const path, ech_error *const err)
 {
     char end[MAX_END + 1];

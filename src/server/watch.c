@@ -3,6 +3,10 @@
  * The watcher; see watch.h. Invariant: an exchange is in the list exactly while its socket is in
  * the epoll set. Events carry a serial, not a pointer, since an exchange may be gone by the time
  * its event is looked at; a few thousand at most are watched, so finding one is a walk.
+ *
+ * Why a thread of its own: libmicrohttpd doesn't look at a suspended connection, and a
+ * generation may compute for a minute for a client that has left. Nothing here calls into an
+ * exchange's own code: it sets flags and wakes.
  */
 #include "src/server/watch.h"
 
@@ -25,6 +29,7 @@ static void wake(ech_exchange *const x)
     if (!ech_load_acquire(&x->is_pooled)) ech_http_wake(x);
 }
 
+/* Serial 0 is the watcher's own descriptor and is in no list. */
 static ech_exchange *find(const ech_watch *const w, const uint64_t serial)
 {
     for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
@@ -33,7 +38,10 @@ static ech_exchange *find(const ech_watch *const w, const uint64_t serial)
     return NULL;
 }
 
-/* The client has left: its request ends, and its connection is looked at again. Lock held. */
+/*
+ * The client has left: its request ends, and its connection is looked at again. Lock held. Once:
+ * `gone` stays. The exchange isn't touched beyond that, its thread reads the flag.
+ */
 static void client_left(ech_exchange *const x)
 {
     if (x->gone) return;
@@ -54,7 +62,11 @@ static void client_ended(ech_exchange *const x)
     wake(x);
 }
 
-/* Comments for silent streams, and the end for clients that take nothing. Lock held. */
+/*
+ * Comments for silent streams, and the end for clients that take nothing. Lock held. Only
+ * streams: a whole answer writes nothing for as long as it takes. shutdown() and not close():
+ * the descriptor is the library's.
+ */
 static void look_at_clocks(ech_watch *const w, const int64_t now)
 {
     for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
@@ -69,6 +81,10 @@ static void look_at_clocks(ech_watch *const w, const int64_t now)
     }
 }
 
+/*
+ * Half a second at most between two looks, which is how exact pings and write timeouts are.
+ * Everything under the lock, so that an exchange can't end in the middle.
+ */
 static void *watch_main(void *const arg)
 {
     ech_watch *const w = arg;
@@ -94,6 +110,10 @@ static void *watch_main(void *const arg)
     }
 }
 
+/*
+ * After a failure ech_watch_stop() closes what was opened; the server's closing calls it in any
+ * case.
+ */
 ech_status ech_watch_start(ech_watch *const w, const uint32_t ping_ms,
                            const uint32_t write_timeout_ms, ech_error *const err)
 {
@@ -134,6 +154,10 @@ void ech_watch_stop(ech_watch *const w)
     w->epoll_fd = w->wake_fd = -1;
 }
 
+/*
+ * Loop thread, before the exchange goes to a text thread. Edge-triggered: what a client's end
+ * means is asked once.
+ */
 void ech_watch_add(ech_watch *const w, ech_exchange *const x)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -150,6 +174,10 @@ void ech_watch_add(ech_watch *const w, ech_exchange *const x)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+/*
+ * Loop thread. After it the watcher can't reach the exchange; one that never was in the list
+ * passes.
+ */
 void ech_watch_remove(ech_watch *const w, ech_exchange *const x)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -164,6 +192,7 @@ void ech_watch_remove(ech_watch *const w, ech_exchange *const x)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+/* The client may have left while its prompt was made: then nobody else would cancel. */
 void ech_watch_set_request(ech_watch *const w, ech_exchange *const x, ech_request *const request)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -177,6 +206,10 @@ void ech_watch_wake(ech_exchange *const x)
     wake(x);
 }
 
+/*
+ * The last touch of a text thread: the loop may free the exchange as soon as the lock is given
+ * back.
+ */
 void ech_watch_leave_pool(ech_watch *const w, ech_exchange *const x)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -193,6 +226,10 @@ bool ech_watch_is_gone(ech_watch *const w, const ech_exchange *const x)
     return gone;
 }
 
+/*
+ * Called with every block that is asked for, so that it is the clock of a stream's last sign of
+ * life as well.
+ */
 bool ech_watch_take_ping(ech_watch *const w, ech_exchange *const x)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -203,6 +240,10 @@ bool ech_watch_take_ping(ech_watch *const w, ech_exchange *const x)
     return due;
 }
 
+/*
+ * For a drain, which calls it until nobody is left: a request that is submitted meanwhile is met
+ * in the next round.
+ */
 uint32_t ech_watch_cancel_all(ech_watch *const w)
 {
     (void)pthread_mutex_lock(&w->lock);
