@@ -3,6 +3,16 @@
  * Questions about schemas and values: does a value satisfy a schema, do two schemas exclude each
  * other. Both know their limits: where they can't tell they say so, and the compiler refuses the
  * schema instead of guessing.
+ *
+ * Who asks: enum and const, whose values must fit the rest of their schema, and oneOf, whose
+ * alternatives must not both hold, since a grammar can't forbid what another branch accepts.
+ *
+ * Invariant: nothing is changed and nothing reported. s->err is NULL while others are asked, so
+ * that an error on the way leaves no text, and is put back before the answer. JSON values are
+ * borrowed from the schema.
+ *
+ * As in JSON Schema a keyword of another type than the value's says nothing about it: minLength
+ * lets every number through. Thread: the one that compiles.
  */
 #include "src/text/constraint_schema_parts.h"
 
@@ -12,6 +22,7 @@
 #define NO      0
 #define UNKNOWN (-1)
 
+/* Reals beyond 2^53 are all whole, and count. */
 static bool is_integral(const json_t *const value)
 {
     return json_is_integer(value) ||
@@ -38,7 +49,10 @@ static unsigned type_of(const json_t *const value)
     }
 }
 
-/* A number bound: whether sign * (value - bound) is at least 0, or above it. */
+/*
+ * A number bound: whether sign * (value - bound) is at least 0, or above it. A bound that is no
+ * number bounds nothing here; the compiler names it where the keyword is read.
+ */
 static bool keeps_bound(const json_t *const schema, const char *const key, const double value,
                         const int sign, const bool exclusive)
 {
@@ -50,8 +64,8 @@ static bool keeps_bound(const json_t *const schema, const char *const key, const
 
 /*
  * Draft 4 had exclusiveMinimum as a boolean beside minimum; which draft is meant isn't known here,
- * so such a schema is not judged. fmod of a fraction is inexact: only whole divisors give a
- * certain no.
+ * so such a schema is not judged. fmod of a fraction is inexact: only whole divisors give a certain
+ * no. A `no` must be certain: it drops a value from an enum, or lets a oneOf through.
  */
 static int admits_number(const json_t *const schema, const double value)
 {
@@ -69,6 +83,9 @@ static int admits_number(const json_t *const schema, const double value)
            keeps_bound(schema, "exclusiveMaximum", value, -1, true);
 }
 
+/*
+ * What minLength counts: code points, neither bytes nor UTF-16 units. A double, as the bounds are.
+ */
 static double code_points(const ech_str text)
 {
     size_t n = 0;
@@ -77,7 +94,11 @@ static double code_points(const ech_str text)
     return (double)n;
 }
 
-/* Patterns and formats, which merging may have made lists. */
+/*
+ * Patterns and formats, which merging may have made lists. They are compiled for one question and
+ * thrown away; schemas with many values are rare. A pattern that can't be compiled gives no answer,
+ * not a no.
+ */
 static int admits_patterns(ech_schema *const s, const json_t *const schema, const char *const key,
                            const ech_str text)
 {
@@ -99,6 +120,7 @@ static int admits_patterns(ech_schema *const s, const json_t *const schema, cons
     return answer;
 }
 
+/* The cheap question first. */
 static int admits_string(ech_schema *const s, const json_t *const schema, const json_t *const value)
 {
     const ech_str text = { json_string_value(value), json_string_length(value) };
@@ -107,11 +129,15 @@ static int admits_string(ech_schema *const s, const json_t *const schema, const 
         !keeps_bound(schema, "maxLength", n, -1, false)) {
         return NO;
     }
+    /* UNKNOWN stays UNKNOWN, though the format might say no: caution costs only a schema. */
     const int answer = admits_patterns(s, schema, "pattern", text);
     return answer == YES ? admits_patterns(s, schema, "format", text) : answer;
 }
 
-/* Keywords of the type that are present and not looked at here. */
+/*
+ * Keywords of the type that are present and not looked at here. With one of them the answer would
+ * need the whole of JSON Schema again, for values that hardly any enum has.
+ */
 static int admits_compound(const json_t *const schema, const bool is_object)
 {
     static const char *const OF_OBJECTS[] = {
@@ -162,7 +188,10 @@ int ech_schema_admits(ech_schema *const s, const json_t *const schema, const jso
 
 static bool disjoint(ech_schema *s, const json_t *a, const json_t *b, int depth);
 
-/* Follows $ref; the schema itself when it can't be followed. */
+/*
+ * Follows $ref; the schema itself when it can't be followed. References may go round in a circle:
+ * hence the bound.
+ */
 static const json_t *look_through(ech_schema *const s, const json_t *schema)
 {
     ech_error *const err = s->err;
@@ -177,7 +206,10 @@ static const json_t *look_through(ech_schema *const s, const json_t *schema)
     return schema;
 }
 
-/* Whether a lists its values, and b refuses each of them. */
+/*
+ * Whether a lists its values, and b refuses each of them. An empty enum has no values: nothing
+ * satisfies it, so it excludes everything.
+ */
 static bool values_refused(ech_schema *const s, const json_t *const a, const json_t *const b)
 {
     const json_t *const one = json_object_get(a, "const");
@@ -190,7 +222,10 @@ static bool values_refused(ech_schema *const s, const json_t *const a, const jso
     return true;
 }
 
-/* Whether the highest a allows is below the lowest b allows. */
+/*
+ * Whether the highest a allows is below the lowest b allows. Counts and numbers alike. Bounds that
+ * are equal share a value; exclusive ones are not looked at, and only missed.
+ */
 static bool is_below(const json_t *const a, const json_t *const b, const char *const max,
                      const char *const min)
 {
@@ -209,7 +244,11 @@ static bool requires(const json_t *const schema, const char *const key)
     return false;
 }
 
-/* A key that a requires, and that b forbids, or gives another value. */
+/*
+ * A key that a requires, and that b forbids, or gives another value. Required on one side is enough
+ * where the other forbids it or gives it a value that never fits: an object with the key fails
+ * there, one without it fails here.
+ */
 static bool key_tells_apart(ech_schema *const s, const json_t *const a, const json_t *const b,
                             const char *const key, const int depth)
 {
@@ -222,7 +261,10 @@ static bool key_tells_apart(ech_schema *const s, const json_t *const a, const js
     return in_a != NULL && disjoint(s, in_a, in_b, depth + 1);
 }
 
-/* One required key is enough, asked from both sides: the discriminator of a tagged union. */
+/*
+ * One required key is enough, asked from both sides: the discriminator of a tagged union. A key
+ * that is optional tells nothing: both allow the object without it.
+ */
 static bool objects_disjoint(ech_schema *const s, const json_t *const a, const json_t *const b,
                              const int depth)
 {
@@ -240,11 +282,10 @@ static bool objects_disjoint(ech_schema *const s, const json_t *const a, const j
     return false;
 }
 
-/* Whether the values of one type that a and b allow have nothing in common. */
 /*
- * Only what is plain to see: two patterns may exclude each other and are still called joint. A
- * wrong "joint" refuses a schema; a wrong "disjoint" would let an answer through that two
- * alternatives of a oneOf accept.
+ * Whether the values of one type that a and b allow have nothing in common. Only what is plain to
+ * see: two patterns may exclude each other and are still called joint. A wrong "joint" refuses a
+ * schema; a wrong "disjoint" would let an answer through that two alternatives of a oneOf accept.
  */
 static bool type_disjoint(ech_schema *const s, const json_t *const a, const json_t *const b,
                           const unsigned type, const int depth)
@@ -266,7 +307,8 @@ static bool type_disjoint(ech_schema *const s, const json_t *const a, const json
 
 /*
  * Each type on its own: two schemas exclude each other if for every type that both allow they do.
- * The depth is bounded because properties may lead back to the schema itself by $ref.
+ * The depth is bounded because properties may lead back to the schema itself by $ref. Types that
+ * can't be read count as all of them.
  */
 static bool disjoint(ech_schema *const s, const json_t *a, const json_t *b, const int depth)
 {
@@ -274,6 +316,7 @@ static bool disjoint(ech_schema *const s, const json_t *a, const json_t *b, cons
     b = look_through(s, b);
     if (json_is_false(a) || json_is_false(b)) return true;
     if (!json_is_object(a) || !json_is_object(b) || depth > 6) return false;
+    /* The strongest sign, a const against a const, comes first. */
     if (values_refused(s, a, b) || values_refused(s, b, a)) return true;
     unsigned types_a = ECH_TYPE_ALL, types_b = ECH_TYPE_ALL;
     ech_error *const err = s->err;

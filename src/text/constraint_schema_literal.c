@@ -132,10 +132,10 @@ static ech_status value_expr(ech_schema *const s, const json_t *const value, con
     return ech_cx_graph_check(s->g, s->err);
 }
 
-/* Whether the rest of the schema lets a value of enum or const through. */
 /*
- * A value that the rest refuses must not be offered, and one that can't be judged must not be
- * guessed: both would break the promise that every answer validates.
+ * Whether the rest of the schema lets a value of enum or const through. A value that the rest
+ * refuses must not be offered, and one that can't be judged must not be guessed: both would break
+ * the promise that every answer validates.
  */
 static ech_status is_admitted(ech_schema *const s, const json_t *const schema,
                               const json_t *const value, bool *const ret)
@@ -163,11 +163,10 @@ static ech_status add_value(ech_schema *const s, const json_t *const value, ech_
     return ECH_OK;
 }
 
-/* list[0 .. n): the values, or one value for const. */
 /*
- * Strings share one tree, so that 20 000 country names cost a node per letter and not an
- * alternative each. The buffer moves while it grows, hence ends first and views when it is
- * complete.
+ * list[0 .. n): the values, or one value for const. Strings share one tree, so that 20 000 country
+ * names cost a node per letter and not an alternative each. The buffer moves while it grows, hence
+ * ends first and views when it is complete.
  */
 static ech_status literal_list(ech_schema *const s, const json_t *const schema,
                                const json_t *const list, ech_cx *const ret)

@@ -17,6 +17,7 @@
 
 /* ---- comparing values ---- */
 
+/* Members have no order in JSON; sizes first, so one direction is enough. */
 static bool same_members(const json_t *const a, const json_t *const b)
 {
     if (json_object_size(a) != json_object_size(b)) return false;
@@ -67,11 +68,16 @@ static ech_status no_memory(ech_schema *const s)
     return ech_schema_fail(s, ECH_ENOMEM, NULL, "");
 }
 
+/* Takes the reference, also where it fails: jansson drops what it could not append. */
 static json_t *own(ech_schema *const s, json_t *const made)
 {
     return made != NULL && json_array_append_new(s->made, made) == 0 ? made : NULL;
 }
 
+/*
+ * jansson counts references in the value, so it takes none that is const; what is pointed at stays
+ * as it is.
+ */
 static json_t *unconst(const json_t *const v)
 {
     return (json_t *)(uintptr_t)v;
@@ -83,7 +89,10 @@ static bool put(json_t *const out, const char *const key, const json_t *const va
     return json_object_set(out, key, unconst(value)) == 0;
 }
 
-/* "integer" is only named where "number" isn't, which includes it. */
+/*
+ * "integer" is only named where "number" isn't, which includes it. No type in common is an empty
+ * list, which admits nothing.
+ */
 static ech_status merge_types(ech_schema *const s, const json_t *const a, const json_t *const b,
                               json_t *const out)
 {
@@ -113,7 +122,7 @@ static ech_status merge_types(ech_schema *const s, const json_t *const a, const 
 
 /*
  * Bounds: the larger of minima, the smaller of maxima. The member itself is kept and not a computed
- * one, so its spelling and exactness stay.
+ * one, so its spelling and exactness stay. *ret_done tells the caller that the key was a bound.
  */
 static ech_status merge_bound(ech_schema *const s, const char *const key, const json_t *const a,
                               const json_t *const b, json_t *const out, bool *const ret_done)
@@ -173,7 +182,10 @@ static ech_status merge_values(ech_schema *const s, const json_t *const a, const
     return put(out, "enum", result) ? ECH_OK : no_memory(s);
 }
 
-/* Patterns and formats: a list of both. */
+/*
+ * Patterns and formats: a list of both. JSON Schema has no place for two patterns: the list is
+ * ours, and the string compiler knows it.
+ */
 static ech_status merge_lists(ech_schema *const s, const char *const key, const json_t *const a,
                               const json_t *const b, json_t *const out)
 {
@@ -203,6 +215,10 @@ static const json_t *schema_of_key(const json_t *const schema, const char *const
     return additional != NULL ? additional : json_true();
 }
 
+/*
+ * A key that one side alone declares still meets what the other says about undeclared ones: `false`
+ * there forbids it.
+ */
 static ech_status merge_properties(ech_schema *const s, const json_t *const a,
                                    const json_t *const b, json_t *const out)
 {
@@ -255,6 +271,7 @@ static ech_status merge_members(ech_schema *const s, const json_t *const a, cons
     return put(out, "additionalProperties", both) ? ECH_OK : no_memory(s);
 }
 
+/* What a schema says about position i: prefixItems, or else items; nothing means anything. */
 static const json_t *item_schema(const json_t *const schema, const size_t i)
 {
     const json_t *const prefix = json_object_get(schema, "prefixItems");
@@ -263,7 +280,10 @@ static const json_t *item_schema(const json_t *const schema, const size_t i)
     return items != NULL ? items : json_true();
 }
 
-/* Positions beyond one side's prefixItems meet that side's items. */
+/*
+ * Positions beyond one side's prefixItems meet that side's items. An array under `items`, as drafts
+ * before 2020-12 have it, is refused: joined it would be prefixItems.
+ */
 static ech_status merge_items(ech_schema *const s, const json_t *const a, const json_t *const b,
                               json_t *const out)
 {
@@ -290,6 +310,7 @@ static ech_status merge_items(ech_schema *const s, const json_t *const a, const 
     return put(out, "prefixItems", prefix) ? ECH_OK : no_memory(s);
 }
 
+/* A copy is extended: the old list may be one of the inputs'. */
 static ech_status extend_all_of(ech_schema *const s, const json_t *const parts, json_t *const out)
 {
     json_t *const old = json_object_get(out, "allOf");
@@ -323,6 +344,7 @@ static ech_status merge_multiple(ech_schema *const s, const json_t *const a, con
     return ech_schema_fail(s, ECH_EUNSUPPORTED, "multipleOf", "two of them can't be joined");
 }
 
+/* Names of either side, each once. */
 static ech_status merge_required(ech_schema *const s, const json_t *const a, const json_t *const b,
                                  json_t *const out)
 {
@@ -353,6 +375,7 @@ static ech_status merge_keyword(ech_schema *const s, const char *const key, cons
     return ECH_OK; /* an annotation: the first one's stays */
 }
 
+/* Keywords that are joined together and not one by one, after the others. */
 static bool is_grouped(const char *const key)
 {
     static const char *const GROUPED[] = {
@@ -365,6 +388,7 @@ static bool is_grouped(const char *const key)
     return false;
 }
 
+/* out begins as a copy of a: only what b adds or narrows has to be done. */
 static ech_status merge_objects(ech_schema *const s, const json_t *const a, const json_t *const b,
                                 json_t *const out)
 {
@@ -391,6 +415,10 @@ static ech_status merge_objects(ech_schema *const s, const json_t *const a, cons
     return merge_items(s, a, b, out);
 }
 
+/*
+ * Booleans are schemas: false wins over everything, true changes nothing. Both counts bound what a
+ * small schema with nested combinations could blow up to.
+ */
 ech_status ech_schema_merge(ech_schema *const s, const json_t *const a, const json_t *const b,
                             const json_t **const ret)
 {

@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strings: lengths, patterns, formats. Lengths alone are a counter over characters. A pattern or a
- * format is an automaton over code points; several of them, and lengths, are their product, so
- * that no text is begun that can't be finished. A pattern alone whose automaton would be large is
- * left to the machine, which counts its repeats instead of unrolling them.
+ * format is an automaton over code points; several of them, and lengths, are their product, so that
+ * no text is begun that can't be finished. A pattern alone whose automaton would be large is left
+ * to the machine, which counts its repeats instead of unrolling them.
+ *
+ * The reference is JSON Schema 2020-12, with one difference: `format`, which is a mere annotation
+ * there, is enforced. A pattern may match anywhere in the text; formats match as a whole.
+ *
+ * Invariant: a function that takes an automaton frees it on every way out; expressions belong to
+ * the graph. Sizes are bounded where automata are made, so a small schema can't cost much. Thread:
+ * the one that compiles.
  */
 #include "src/text/constraint_schema_parts.h"
 
 #include "src/text/constraint_regex.h"
 
-/* Above this many states, counters are the smaller form of a single pattern. */
+/*
+ * Above this many states, counters are the smaller form of a single pattern. The product needs
+ * automata, so only a pattern alone has the choice.
+ */
 #define LARGE_PATTERN 1000u
 
-/* Days of months, leap years as they are; years 0001 to 9999. */
+/*
+ * Days of months, leap years as they are; years 0001 to 9999. 0000 is no year to Python's datetime.
+ */
 #define YEAR "(?:000[1-9]|00[1-9]\\d|0[1-9]\\d\\d|[1-9]\\d{3})"
 #define LEAP "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define DATE                                                                                       \
@@ -49,6 +61,11 @@
 #define USER  "(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})"
 #define REGN  "(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
 
+/*
+ * Bounded where the RFCs bound by total length, which an automaton would have to count: a few
+ * labels, numbers of a few digits. A stricter text is still one of the format; a form too generous
+ * would be an answer that fails its own schema.
+ */
 static const struct {
     const char *name;
     const char *regex; /* matched as a whole */
@@ -70,13 +87,20 @@ static const struct {
                   "|\\d{1,9}S))" },
 };
 
-/* Reports an error of a pattern with the schema's pointer. */
+/*
+ * Reports an error of a pattern with the schema's pointer. The regex knows what is wrong, the
+ * schema where: a user needs both.
+ */
 static ech_status fail_pattern(ech_schema *const s, const ech_status rc, const char *const key,
                                const ech_error *const cause)
 {
     return ech_schema_fail(s, rc, key, cause->text);
 }
 
+/*
+ * Patterns come from the client: a construct without an automaton (look-around, back references) is
+ * an error, not a guess.
+ */
 static ech_status parse_pattern(ech_schema *const s, const json_t *const pattern,
                                 const char *const key, const ech_regex_reading reading,
                                 ech_regex **const ret)
@@ -89,6 +113,7 @@ static ech_status parse_pattern(ech_schema *const s, const json_t *const pattern
     return rc == ECH_OK ? rc : fail_pattern(s, rc, key, &cause);
 }
 
+/* The automaton is the caller's. */
 ech_status ech_schema_pattern(ech_schema *const s, const json_t *const pattern,
                               const char *const key, const ech_regex_reading reading,
                               ech_dfa **const ret_dfa)
@@ -101,6 +126,10 @@ ech_status ech_schema_pattern(ech_schema *const s, const json_t *const pattern,
     return rc == ECH_OK ? rc : fail_pattern(s, rc, key, &cause);
 }
 
+/*
+ * An unknown format is refused, though JSON Schema would ignore it: a client that asks for one
+ * expects it to hold. NULL is no name of one.
+ */
 ech_status ech_schema_format(ech_schema *const s, const char *const name, ech_dfa **const ret_dfa)
 {
     const char *regex = NULL;
@@ -118,7 +147,10 @@ ech_status ech_schema_format(ech_schema *const s, const char *const name, ech_df
     return rc == ECH_OK ? rc : fail_pattern(s, rc, "format", &cause);
 }
 
-/* *all becomes its intersection with one, which is taken; *all may be NULL at first. */
+/*
+ * Makes *all its intersection with one, which is taken; *all may be NULL at first. On failure *all
+ * is as it was.
+ */
 static ech_status intersect(ech_schema *const s, ech_dfa **const all, ech_dfa **const one)
 {
     if (*all == NULL) {
@@ -136,7 +168,10 @@ static ech_status intersect(ech_schema *const s, ech_dfa **const all, ech_dfa **
     return ECH_OK;
 }
 
-/* Patterns and formats: `pattern` is a string, or an array of them after merging. */
+/*
+ * Patterns and formats: `pattern` is a string, or an array of them after merging. A text must
+ * satisfy each, so the order is of no matter but for the size on the way.
+ */
 static ech_status intersect_all(ech_schema *const s, const json_t *const schema,
                                 ech_dfa **const all)
 {
@@ -159,7 +194,8 @@ static ech_status intersect_all(ech_schema *const s, const json_t *const schema,
 
 /*
  * Lengths count code points, and so does the automaton before it is spelled as JSON: an escape of
- * six bytes is one character.
+ * six bytes is one character. It comes last: the fewer texts are left, the smaller is the product
+ * with the counter.
  */
 static ech_status with_length(ech_schema *const s, const uint32_t min, const uint32_t max,
                               ech_dfa **const all)
@@ -181,7 +217,10 @@ static ech_cx quoted(ech_cx_graph *const g, const ech_cx content)
     return ech_cx_seq3(g, quote, content, quote);
 }
 
-/* A single pattern and nothing else: counters where its automaton is large. */
+/*
+ * A single pattern and nothing else: counters where its automaton is large. An automaton that can't
+ * be built at all is no error here: the expression is the second try, and only its failure is told.
+ */
 static ech_status lone_pattern(ech_schema *const s, const json_t *const pattern, ech_cx *const ret)
 {
     ech_regex *regex = NULL;
@@ -217,6 +256,7 @@ ech_status ech_schema_string(ech_schema *const s, const json_t *const schema, ec
         if (min == 0 && max == ECH_CX_INF) {
             *ret = ech_schema_any_string(s);
         } else {
+            /* One rule for a character, however often it is repeated. */
             const ech_cx any = ech_cx_shared(s->g, ech_cx_any_char(s->g, ECH_SPELL_JSON));
             *ret = quoted(s->g, ech_cx_repeat(s->g, any, min, max));
         }

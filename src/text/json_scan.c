@@ -29,7 +29,10 @@ static bool in_object(const ech_json_scan *const s)
     return (s->is_object[level / 64] >> (level % 64) & 1) != 0;
 }
 
-/* A value is complete: the whole one, or an element of what surrounds it. */
+/*
+ * A value is complete: the whole one, or an element of what surrounds it. DONE takes white space
+ * and nothing else.
+ */
 static ech_json_result end_value(ech_json_scan *const s)
 {
     if (s->depth == 0) {
@@ -40,6 +43,7 @@ static ech_json_result end_value(ech_json_scan *const s)
     return ECH_JSON_MORE;
 }
 
+/* The bit is written either way: an earlier level of the same depth may have left its own. */
 static ech_json_result open_level(ech_json_scan *const s, const bool object)
 {
     if (s->depth == ECH_JSON_SCAN_DEPTH) return ECH_JSON_BAD;
@@ -51,6 +55,7 @@ static ech_json_result open_level(ech_json_scan *const s, const bool object)
     return ECH_JSON_MORE;
 }
 
+/* The wrong bracket is refused here, and so is one too many. */
 static ech_json_result close_level(ech_json_scan *const s, const bool object)
 {
     if (s->depth == 0 || in_object(s) != object) return ECH_JSON_BAD;
@@ -70,6 +75,7 @@ static ech_json_result begin_literal(ech_json_scan *const s, const char *const r
     return go(s, ECH_JSON_LITERAL);
 }
 
+/* A number's first byte decides what may follow: no leading zeros, no plus. */
 static ech_json_result begin_value(ech_json_scan *const s, const char c)
 {
     switch (c) {
@@ -95,6 +101,7 @@ static ech_json_result begin_value(ech_json_scan *const s, const char c)
     }
 }
 
+/* Bytes from 0x80 on pass: they are parts of characters. Control characters must be escaped. */
 static ech_json_result push_string(ech_json_scan *const s, const char c)
 {
     if (c == '\\') return go(s, ECH_JSON_ESCAPE);
@@ -103,6 +110,7 @@ static ech_json_result push_string(ech_json_scan *const s, const char c)
     return s->in_key ? go(s, ECH_JSON_COLON) : end_value(s);
 }
 
+/* Surrogates are not paired here: JSON's grammar allows lone ones. */
 static ech_json_result push_escape(ech_json_scan *const s, const char c)
 {
     if (s->state == ECH_JSON_HEX) {
@@ -157,6 +165,7 @@ static ech_json_result push_literal(ech_json_scan *const s, const char c)
     return *++s->rest == 0 ? end_value(s) : ECH_JSON_MORE;
 }
 
+/* A comma must have something behind it, so the empty forms are not allowed then. */
 static ech_json_result push_comma_or_end(ech_json_scan *const s, const char c)
 {
     if (c == ',') return go(s, in_object(s) ? ECH_JSON_KEY : ECH_JSON_VALUE);
@@ -164,6 +173,7 @@ static ech_json_result push_comma_or_end(ech_json_scan *const s, const char c)
     return c == ']' ? close_level(s, false) : ECH_JSON_BAD;
 }
 
+/* An end may come only where nothing was written yet. */
 static ech_json_result push_key(ech_json_scan *const s, const char c)
 {
     if (c == '}' && s->state == ECH_JSON_KEY_OR_END) return close_level(s, true);
@@ -171,6 +181,10 @@ static ech_json_result push_key(ech_json_scan *const s, const char c)
     return c == '"' ? go(s, ECH_JSON_STRING) : ECH_JSON_BAD;
 }
 
+/*
+ * First the states inside a token, where white space is no separator; then, behind it, those
+ * between tokens.
+ */
 ech_json_result ech_json_scan_push(ech_json_scan *const s, const char c)
 {
     switch (s->state) {

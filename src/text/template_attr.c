@@ -3,11 +3,21 @@
  * Attributes, subscripts and slices, and the methods of everything but str.
  *
  * x.name asks the object first and its keys second, x['name'] the other way round, as Jinja's
- * environment does. The sandbox stands here: what would change a list or dict, and what begins
- * with an underscore, is undefined.
+ * environment does. Both give an undefined value where there is nothing, so that `is defined` can
+ * ask; only what is done with it fails.
+ *
+ * The sandbox stands here, Jinja's immutable one. A template reaches what the tables below list and
+ * nothing else: there is no reflection, no name with a leading underscore, and the methods that
+ * would change a list or dict are undefined, with a reason that the error names. Keys of a dict are
+ * data and may be called anything.
+ *
+ * Invariant: no method here changes its object, but for a cycler's. That is why copies may share.
+ *
+ * Everything lives in the rendering's arena. Thread: the rendering's.
  */
 #include "src/text/template_builtin.h"
 
+/* The object is kept with the function, so `x.get` may be passed on and called later. */
 ech_status ech_tv_func(ech_tvm *const vm, const ech_tbuiltin *const b, const ech_tval self,
                        ech_tval *const ret)
 {
@@ -18,6 +28,10 @@ ech_status ech_tv_func(ech_tvm *const vm, const ech_tbuiltin *const b, const ech
     return ECH_OK;
 }
 
+/*
+ * The tables are short: the first character and the length rule out nearly every row before the
+ * bytes are compared. An empty name has no length in common with any.
+ */
 const ech_tbuiltin *ech_tbuiltin_in(const ech_tbuiltin *table, const char *const name,
                                     const size_t len)
 {
@@ -33,7 +47,8 @@ const ech_tbuiltin *ech_tbuiltin_in(const ech_tbuiltin *table, const char *const
 
 /*
  * Never undefined: what is absent is None or the given value, which a template can tell from a
- * value that is undefined.
+ * value that is undefined. A key that is there with the value None gives None, too, and not the
+ * default.
  */
 static ech_status d_get(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -43,8 +58,9 @@ static ech_status d_get(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
 }
 
 /*
- * items(), keys() and values() are views in Python 3: they have a length and can be walked, but
- * not indexed.
+ * items(), keys() and values() are views in Python 3: they have a length and can be walked, but not
+ * indexed. They look at the dict itself. Jinja's `[0]` on one is undefined, a mistake that
+ * templates written for Python 2 make.
  */
 static ech_status new_view(ech_tvm *const vm, const ech_tval dict, const ech_tview_kind kind,
                            ech_tval *const ret)
@@ -69,15 +85,21 @@ static ech_status d_values(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return new_view(vm, c->self, ECH_TVIEW_VALUES, ret);
 }
 
-/* A new dict with the old entries: the only way to one that a template could treat as its own. */
+/*
+ * A dict's and a list's copy(), which are new objects in Python. No method here can change either,
+ * so the same one will do.
+ */
 static ech_status d_copy(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
-    /* Nothing can change a dict: the same one will do. */
     *ret = c->self;
     return ECH_OK;
 }
 
+/*
+ * Reached by a dict and by the function dict itself, as the class method it is in Python. A key
+ * that comes twice keeps its first place.
+ */
 static ech_status d_fromkeys(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_titer *it;
@@ -124,8 +146,10 @@ static ech_status s_count(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ECH_OK;
 }
 
-/* A start or stop of index(): counted from the end when negative, never below 0. */
-/* A bound of index(): negative ones count from the end, and none leaves the list. */
+/*
+ * A bound of index(), start or stop: counted from the end when negative, never below 0. What lies
+ * behind the end stays: the loop ends there anyway. *ret is left alone when the bound is.
+ */
 static ech_status clamp_index(ech_tvm *const vm, const ech_tval v, const size_t n,
                               size_t *const ret)
 {
@@ -137,7 +161,10 @@ static ech_status clamp_index(ech_tvm *const vm, const ech_tval v, const size_t 
     return ECH_OK;
 }
 
-/* Fails where there is none, as ValueError does; templates that aren't sure ask `in` first. */
+/*
+ * Fails where there is none, as ValueError does; templates that aren't sure ask `in` first. The
+ * loop goes from the first item even where the search starts later, since an iterator can't jump.
+ */
 static ech_status s_index(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     size_t n, from = 0, to;
@@ -159,6 +186,7 @@ static ech_status s_index(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ech_tvm_raise(vm, "the value is not in the %s", ech_tv_type(c->self));
 }
 
+/* Of tuples and ranges, too; copy is a list's alone. */
 static const ech_tbuiltin list_methods[] = {
     { "copy", d_copy, "!" },
     { "count", s_count, "!value" },
@@ -168,6 +196,7 @@ static const ech_tbuiltin list_methods[] = {
 
 /* ---- numbers ---- */
 
+/* f - f is 0 for finite values alone; infinities and NaN are no integers. */
 static ech_status f_is_integer(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -176,6 +205,10 @@ static ech_status f_is_integer(ech_tvm *const vm, ech_tcall *const c, ech_tval *
     return ECH_OK;
 }
 
+/*
+ * Of the absolute value, as in Python. Unsigned, for that of INT64_MIN has no signed form; and clz
+ * of 0 is undefined in C.
+ */
 static ech_status i_bit_length(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -185,6 +218,7 @@ static ech_status i_bit_length(ech_tvm *const vm, ech_tcall *const c, ech_tval *
     return ECH_OK;
 }
 
+/* A real number is its own; Python has it for both kinds. */
 static ech_status n_conjugate(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -192,6 +226,7 @@ static ech_status n_conjugate(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
     return ECH_OK;
 }
 
+/* What of Python's numbers needs no kind of value that isn't here: no bytes, no fractions. */
 static const ech_tbuiltin float_methods[] = { { "conjugate", n_conjugate, "!" },
                                               { "is_integer", f_is_integer, "!" },
                                               { NULL, NULL, NULL } };
@@ -201,7 +236,7 @@ static const ech_tbuiltin int_methods[] = { { "bit_length", i_bit_length, "!" },
 
 /*
  * What Python's numbers have that a template can see: parts of a fraction, parts of a complex
- * number.
+ * number. Attributes of a bool are an integer's: true.real is 1. A float has no numerator.
  */
 static ech_status number_attr(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                               ech_tval *const ret)
@@ -222,7 +257,10 @@ static ech_status number_attr(ech_tvm *const vm, const ech_tval obj, const ech_t
 
 /* ---- cycler, macro, range ---- */
 
-/* A cycler's next value; it starts again behind the last. */
+/*
+ * A cycler's next value; it starts again behind the last. Whoever holds the cycler sees it move: a
+ * value that changes by being called.
+ */
 static ech_status c_next(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -232,6 +270,7 @@ static ech_status c_next(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ECH_OK;
 }
 
+/* The return value prints as None where a template forgets to use {% set %} for it, as in Jinja. */
 static ech_status c_reset(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     (void)vm;
@@ -244,7 +283,11 @@ static const ech_tbuiltin cycler_methods[] = { { "next", c_next, "!" },
                                                { "reset", c_reset, "!" },
                                                { NULL, NULL, NULL } };
 
-/* What Jinja tells of a macro: name, arguments, and whether it takes more than it names. */
+/*
+ * What Jinja tells of a macro: name, arguments, and whether it takes more than it names. A call
+ * block is a macro without a name. Python's booleans say what the body mentions: catch_kwargs is
+ * true if it reads `kwargs` anywhere.
+ */
 static ech_status macro_attr(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                              ech_tval *const ret)
 {
@@ -273,6 +316,7 @@ static ech_status macro_attr(ech_tvm *const vm, const ech_tval obj, const ech_ts
     return ECH_OK;
 }
 
+/* As they were given: range(0, 5, 2).stop is 5, though 5 is not reached. */
 static void range_attr(const ech_trange *const r, const ech_tstr *const name, ech_tval *const ret)
 {
     if (ech_tstr_is(name, "start"))
@@ -285,7 +329,10 @@ static void range_attr(const ech_trange *const r, const ech_tstr *const name, ec
 
 /* ---- the sandbox ---- */
 
-/* Methods that would change their object: the sandbox is an immutable one. */
+/*
+ * Methods that would change their object: the sandbox is an immutable one. They are named although
+ * no table has them: absent would be a plain undefined value, and the error would not say why.
+ */
 static bool changes(const ech_tval obj, const ech_tstr *const name)
 {
     static const char *const list[] = { "append", "clear",  "pop",    "reverse", "insert",
@@ -297,6 +344,7 @@ static bool changes(const ech_tval obj, const ech_tstr *const name)
     return false;
 }
 
+/* *ret stays ABSENT where the table has no such name. */
 static ech_status method_of(ech_tvm *const vm, const ech_tval obj, const ech_tbuiltin *const table,
                             const ech_tstr *const name, ech_tval *const ret)
 {
@@ -306,6 +354,7 @@ static ech_status method_of(ech_tvm *const vm, const ech_tval obj, const ech_tbu
 
 /*
  * An undefined value that says why, so that the error names the sandbox and not a typing mistake.
+ * It is no failure by itself: `is defined` may ask for it.
  */
 static ech_status unsafe(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                          ech_tval *const ret)
@@ -315,7 +364,10 @@ static ech_status unsafe(ech_tvm *const vm, const ech_tval obj, const ech_tstr *
     return ech_tv_undef_attr(vm, obj, key, true, ret);
 }
 
-/* Rows of groupby are named tuples: .grouper and .list beside their places. */
+/*
+ * Rows of groupby are named tuples: .grouper and .list beside their places. A tuple has no copy()
+ * in Python, so that row of the table is passed over.
+ */
 static ech_status tuple_attr(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                              ech_tval *const ret)
 {
@@ -330,7 +382,8 @@ static ech_status tuple_attr(ech_tvm *const vm, const ech_tval obj, const ech_ts
 
 /*
  * The attribute of any kind of value; ABSENT where there is none. Names with a leading underscore
- * are never attributes.
+ * are never attributes. None of the tables has one, and a namespace can't get one. Keys of a dict
+ * are not looked at: this is getattr(). *ret may be an undefined value, where the sandbox stands.
  */
 ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr *const name,
                            ech_tval *const ret)
@@ -348,6 +401,7 @@ ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr
         return method_of(vm, obj, obj.kind == ECH_T_LIST ? list_methods : dict_methods, name, ret);
     case ECH_T_TUPLE:
         return tuple_attr(vm, obj, name, ret);
+    /* A range shares index() and count() with lists, and has no copy() either. */
     case ECH_T_RANGE:
         range_attr(obj.as.range, name, ret);
         if (ret->kind != ECH_T_ABSENT || ech_tstr_is(name, "copy")) return ECH_OK;
@@ -372,6 +426,7 @@ ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr
             return method_of(vm, obj, cycler_methods, name, ret);
         return ECH_OK;
     case ECH_T_FUNC:
+        /* For dict.fromkeys, the class method. */
         if (strcmp(obj.as.func->b->name, "dict") == 0)
             return method_of(vm, obj, dict_methods + 1, name, ret);
         return ECH_OK;
@@ -382,13 +437,17 @@ ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr
 
 /* ---- subscripts ---- */
 
-/* obj[key] where Python has it; ABSENT otherwise. */
-/* obj[key] alone, without a look at attributes. */
+/*
+ * obj[key] where Python has it, without a look at attributes; ABSENT otherwise. Jinja catches
+ * TypeError and LookupError, so a key of the wrong kind is as absent as one that isn't there. A
+ * bool is an integer as an index.
+ */
 static ech_status plain_item(ech_tvm *const vm, const ech_tval obj, const ech_tval key,
                              ech_tval *const ret)
 {
     *ret = (ech_tval){ .kind = ECH_T_ABSENT };
     if (obj.kind == ECH_T_DICT) {
+        /* Can't be keys: ech_tdict_find() would raise, and Jinja catches that here. */
         if (key.kind == ECH_T_LIST || key.kind == ECH_T_DICT) return ECH_OK;
         return ech_tdict_find(vm, obj.as.dict, key, ret);
     }
@@ -403,9 +462,14 @@ static ech_status plain_item(ech_tvm *const vm, const ech_tval obj, const ech_tv
     if (i < 0 || (uint64_t)i >= n) return ECH_OK;
     if (obj.kind == ECH_T_STR) {
         ech_tstr *const s = obj.as.str;
+        /*
+         * ASCII alone is indexed for free. Otherwise the place is counted from the front, and a
+         * loop over s[i] would be quadratic without a charge.
+         */
         if (n != s->len) ECH_TRY(ech_tvm_charge(vm, s->len / 64));
         const size_t from = ech_tstr_byte_of(s, (size_t)i);
         size_t to = from + 1;
+        /* To the end of the character. */
         while (to < s->len && ((uint8_t)s->ptr[to] & 0xc0) == 0x80) {
             to++;
         }
@@ -416,7 +480,10 @@ static ech_status plain_item(ech_tvm *const vm, const ech_tval obj, const ech_tv
     return ECH_OK;
 }
 
-/* x.name: attributes first, so that a key called "items" does not hide the method. */
+/*
+ * x.name: attributes first, so that a key called "items" does not hide the method. An undefined
+ * object fails at once: Jinja lets one dot be wrong, not two.
+ */
 ech_status ech_tv_attr(ech_tvm *const vm, const ech_tval obj, const ech_tval name,
                        ech_tval *const ret)
 {
@@ -428,7 +495,10 @@ ech_status ech_tv_attr(ech_tvm *const vm, const ech_tval obj, const ech_tval nam
     return ech_tv_undef_attr(vm, obj, name, false, ret);
 }
 
-/* x[key]: keys first, and attributes only for text that is no key. */
+/*
+ * x[key]: keys first, and attributes only for text that is no key. So a message may have a field
+ * "get", and x["get"] is that field while x.get is the method.
+ */
 ech_status ech_tv_item(ech_tvm *const vm, const ech_tval obj, const ech_tval key,
                        ech_tval *const ret)
 {
@@ -450,7 +520,8 @@ typedef struct indices {
 
 /*
  * A bound as Python's slice.indices() makes it: whatever is given, it ends inside the sequence or
- * just beside it.
+ * just beside it. `back` is for negative steps, where "just beside" means one before the first, -1,
+ * and one behind the last is never reached. None and left out are the same.
  */
 static ech_status slice_part(ech_tvm *const vm, const ech_tval v, const int64_t len,
                              const bool back, const int64_t otherwise, int64_t *const ret)
@@ -487,14 +558,16 @@ static ech_status slice_indices(ech_tvm *const vm, const ech_tslice *const s, co
     ECH_TRY(slice_part(vm, s->stop, len, back, back ? -1 : len, &ret->stop));
     ret->step = step;
     const int64_t span = back ? ret->start - ret->stop : ret->stop - ret->start;
+    /* Its absolute value, also of INT64_MIN. */
     const uint64_t size = back ? 0 - (uint64_t)step : (uint64_t)step;
+    /* Rounded up: the last step may be a shorter one. */
     ret->n = span <= 0 ? 0 : (size_t)(((uint64_t)span - 1) / size + 1);
     return ECH_OK;
 }
 
 /*
  * By code points. A step of one is a slice of the text's memory; others copy character by
- * character, each with its origin.
+ * character, each with its origin. Markup stays markup.
  */
 static ech_status slice_str(ech_tvm *const vm, ech_tstr *const s, const indices *const at,
                             ech_tval *const ret)
@@ -513,6 +586,7 @@ static ech_status slice_str(ech_tvm *const vm, ech_tstr *const s, const indices 
     for (size_t i = 0, k = 0; i < s->len; i++) {
         if (((uint8_t)s->ptr[i] & 0xc0) != 0x80) offset[k++] = i;
     }
+    /* The end of the last, so that each character is what lies between two. */
     offset[n] = s->len;
     for (size_t i = 0; i < at->n; i++) {
         const size_t k = (size_t)(at->start + (int64_t)i * at->step);
@@ -523,7 +597,10 @@ static ech_status slice_str(ech_tvm *const vm, ech_tstr *const s, const indices 
     return ECH_OK;
 }
 
-/* A slice of a range is a range. */
+/*
+ * A slice of a range is a range. Without its numbers being made, whatever the length. Ends that
+ * leave 64 bits are an error, where Python has long integers.
+ */
 static ech_status slice_range(ech_tvm *const vm, const ech_trange *const r, const indices *const at,
                               ech_tval *const ret)
 {
@@ -541,6 +618,11 @@ static ech_status slice_range(ech_tvm *const vm, const ech_trange *const r, cons
     return ECH_OK;
 }
 
+/*
+ * Jinja writes a slice as Python's own, past its environment, so what can't be sliced raises; that
+ * it is undefined in constant expressions is the caller's affair (is_lenient). A slice of a list is
+ * always a new list.
+ */
 ech_status ech_tv_slice_of(ech_tvm *const vm, const ech_tval obj, const ech_tslice *const s,
                            ech_tval *const ret)
 {
@@ -556,6 +638,7 @@ ech_status ech_tv_slice_of(ech_tvm *const vm, const ech_tval obj, const ech_tsli
     if (obj.kind == ECH_T_STR) return slice_str(vm, obj.as.str, &at, ret);
     if (obj.kind == ECH_T_RANGE) return slice_range(vm, obj.as.range, &at, ret);
     ech_tseq *out;
+    /* Less than a step each: copying is cheap beside evaluating. */
     ECH_TRY(ech_tvm_charge(vm, at.n / 4));
     ECH_TRY(ech_tseq_new(vm, at.n, &out));
     for (size_t i = 0; i < at.n; i++) {

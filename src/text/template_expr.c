@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parser's second half: expressions, by recursive descent in Jinja's own order of precedence
- * (which is not Python's: filters bind tighter than unary minus, `~` stands between + and *).
+ * The parser's second half: expressions, by recursive descent in Jinja's own order of precedence.
+ * It is not Python's: `~` stands between + and *, `**` is read from the left, a filter or test
+ * takes a whole unary expression (`-1 | abs` is 1), and `x if y` needs no else. From loose to
+ * tight:
+ *
+ * if, or, and, not, comparisons, + -, ~, * / // %, **, | and is, unary + -, and last . [] ().
  *
  * Invariant: recursion is bounded by ECH_TNODE_MAX_HEIGHT, for the parser itself by p->depth, for
- * those who walk the tree later by each node's height.
+ * those who walk the tree later by each node's height. Loops that build on the left (a + b + c)
+ * don't recurse, but the tree they make is as high as it is long, and ech_tparse_done() refuses it.
+ *
+ * A node is complete, with height and constness, when the function that makes it returns. Nodes
+ * live in the compiler's arena: an error leaves them there. A node's position is what a failure at
+ * run time reports.
+ *
+ * Thread: the one that compiles.
  */
 #include <stdio.h>
 
@@ -13,11 +24,16 @@
 static ech_status parse_unary(ech_tparser *p, bool with_filter, ech_tnode **ret);
 static ech_status parse_postfix(ech_tparser *p, ech_tnode *node, ech_tnode **ret);
 
+/*
+ * One token is looked at; where the grammar needs two (NAME =, not in), the list of tokens is at
+ * hand.
+ */
 static bool at(const ech_tparser *const p, const ech_ttok kind)
 {
     return p->tok->kind == kind;
 }
 
+/* The depth goes down again only on success: after an error nobody parses on. */
 static ech_status enter(ech_tparser *const p)
 {
     if (++p->depth > ECH_TNODE_MAX_HEIGHT) {
@@ -29,7 +45,7 @@ static ech_status enter(ech_tparser *const p)
 
 /*
  * A node over one or two others. Constant only if both are: Jinja folds those, and what folds
- * decides how a power binds (see parse_pow).
+ * decides how a power binds (see parse_pow). b is NULL for the unary kinds.
  */
 static ech_status new_binary(ech_tparser *const p, const ech_tnode_kind kind, const int op,
                              const ech_ttoken *const where, ech_tnode *const a, ech_tnode *const b,
@@ -44,6 +60,7 @@ static ech_status new_binary(ech_tparser *const p, const ech_tnode_kind kind, co
 
 /* ---- primaries ---- */
 
+/* A literal of one token. */
 static ech_status parse_const(ech_tparser *const p, const ech_tval v, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_CONST, p->tok, ret));
@@ -53,8 +70,9 @@ static ech_status parse_const(ech_tparser *const p, const ech_tval v, ech_tnode 
 }
 
 /*
- * NAME, or NAME.FIELD where a namespace may be assigned to. true, false and none are spelled
- * either way.
+ * NAME, or NAME.FIELD where a namespace may be assigned to. true, false and none are literals in
+ * either spelling, so they can be neither variables nor targets; all capitals (TRUE) is an ordinary
+ * name.
  */
 static ech_status parse_name(ech_tparser *const p, const bool with_namespace, ech_tnode **const ret)
 {
@@ -71,6 +89,10 @@ static ech_status parse_name(ech_tparser *const p, const bool with_namespace, ec
     ECH_TRY(ech_tparse_node(p, ECH_N_NAME, p->tok, ret));
     (*ret)->name = (ech_tname *)n;
     p->tok++;
+    /*
+     * ns.x is a target only where {% set %} asks for one; whether ns is a namespace is found out
+     * when it is stored to.
+     */
     if (with_namespace && at(p, ECH_TOK_DOT)) {
         p->tok++;
         (*ret)->kind = ECH_N_NSREF;
@@ -79,8 +101,7 @@ static ech_status parse_name(ech_tparser *const p, const bool with_namespace, ec
     return ech_tparse_done(p, *ret);
 }
 
-/* String literals beside each other are one. */
-/* STRING+: neighbours are one, as in Python. */
+/* STRING+: neighbours are one, as in Python. Escapes are resolved by the lexer. */
 static ech_status parse_string(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_CONST, p->tok, ret));
@@ -91,6 +112,7 @@ static ech_status parse_string(ech_tparser *const p, ech_tnode **const ret)
     }
     char *text;
     ech_tstr *s;
+    /* One byte more, so that the empty text has an address. */
     ECH_TRY(ech_tcompile_alloc(p->c, len + 1, 1, &text));
     ECH_TRY(ech_tcompile_alloc(p->c, 1, sizeof *s, &s));
     size_t n = 0;
@@ -105,7 +127,10 @@ static ech_status parse_string(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
-/* "[" [expr ("," expr)* [","]] "]" */
+/*
+ * "[" [expr ("," expr)* [","]] "]". A comma may stand before the end, but not alone: [,] has no
+ * item to follow.
+ */
 static ech_status parse_list(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_LIST, p->tok, ret));
@@ -113,6 +138,7 @@ static ech_status parse_list(ech_tparser *const p, ech_tnode **const ret)
     p->tok++;
     while (!at(p, ECH_TOK_RBRACKET)) {
         if ((*ret)->list.n > 0) ECH_TRY(ech_tparse_expect(p, ECH_TOK_COMMA, ","));
+        /* The comma before was the last one, which may end the list. */
         if (at(p, ECH_TOK_RBRACKET)) break;
         ech_tnode *item;
         ECH_TRY(ech_tparse_expr(p, true, &item));
@@ -122,7 +148,10 @@ static ech_status parse_list(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
-/* "{" [expr ":" expr ("," expr ":" expr)* [","]] "}" */
+/*
+ * "{" [expr ":" expr ("," expr ":" expr)* [","]] "}". Keys and values alternate in one list. Keys
+ * are any expressions; whether one can be a key is a matter of its value, so of the rendering.
+ */
 static ech_status parse_dict(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_DICT, p->tok, ret));
@@ -147,6 +176,10 @@ static ech_status parse_tuple(ech_tparser *const p, const bool simplified,
                               const bool with_namespace, const bool with_cond,
                               const char *const end, const bool parens, ech_tnode **const ret);
 
+/*
+ * The parentheses of a tuple are read here, since only they make () one. A minus is none of this:
+ * targets and arguments of tests begin with a primary, and `is divisibleby -3` is a subtraction.
+ */
 static ech_status parse_primary(ech_tparser *const p, const bool with_namespace,
                                 ech_tnode **const ret)
 {
@@ -172,13 +205,20 @@ static ech_status parse_primary(ech_tparser *const p, const bool with_namespace,
     }
 }
 
-/* What can follow a tuple's comma without being an item of it. */
+/*
+ * What can follow a tuple's comma without being an item of it. `end` is the word of the statement
+ * that reads on, as `in` of a for loop.
+ */
 static bool is_tuple_end(const ech_tparser *const p, const char *const end)
 {
     return at(p, ECH_TOK_VAR_END) || at(p, ECH_TOK_BLOCK_END) || at(p, ECH_TOK_RPAREN) ||
            (end != NULL && ech_tparse_is_name(p, end));
 }
 
+/*
+ * Without a comma it is the expression itself, so (x) is x. Nothing at all is a tuple between
+ * parentheses and an error elsewhere.
+ */
 static ech_status parse_tuple(ech_tparser *const p, const bool simplified,
                               const bool with_namespace, const bool with_cond,
                               const char *const end, const bool parens, ech_tnode **const ret)
@@ -190,6 +230,10 @@ static ech_status parse_tuple(ech_tparser *const p, const bool simplified,
     ECH_TRY(enter(p));
     for (;;) {
         if (items.n > 0) ECH_TRY(ech_tparse_expect(p, ECH_TOK_COMMA, ","));
+        /*
+         * Before the first item this is the empty tuple, later a comma at the end: (1,) is a tuple
+         * of one.
+         */
         if (is_tuple_end(p, end)) break;
         ech_tnode *item;
         if (simplified)
@@ -211,13 +255,18 @@ static ech_status parse_tuple(ech_tparser *const p, const bool simplified,
     return ech_tparse_done(p, *ret);
 }
 
+/* What statements read: {{ a, b }} and {% set x = 1, 2 %} are tuples without parentheses. */
 ech_status ech_tparse_tuple(ech_tparser *const p, const bool with_cond, const char *const end,
                             ech_tnode **const ret)
 {
     return parse_tuple(p, false, false, with_cond, end, false, ret);
 }
 
-/* What may be stored to: names, fields of a namespace, and tuples of them. */
+/*
+ * What may be stored to: names, fields of a namespace, and tuples of them. The parser above lets
+ * more through: a literal, or (a, 1). Attributes and items are no targets at all in Jinja; ns.x is
+ * one by the special case of parse_name().
+ */
 static ech_status check_target(ech_tparser *const p, const ech_tnode *const node)
 {
     if (node->kind == ECH_N_NAME || node->kind == ECH_N_NSREF) return ECH_OK;
@@ -231,6 +280,7 @@ static ech_status check_target(ech_tparser *const p, const ech_tnode *const node
     return ECH_OK;
 }
 
+/* Of a for loop, a set or a with; only set may store to a namespace. */
 ech_status ech_tparse_target(ech_tparser *const p, const bool with_namespace, const char *const end,
                              ech_tnode **const ret)
 {
@@ -240,7 +290,10 @@ ech_status ech_tparse_target(ech_tparser *const p, const bool with_namespace, co
 
 /* ---- what follows a primary ---- */
 
-/* A part of a slice may be left out, before a colon or the bracket's end. */
+/*
+ * A part of a slice may be left out, before a colon or the bracket's end. It stays NULL then; None
+ * means the same at run time.
+ */
 static ech_status parse_slice_part(ech_tparser *const p, ech_tnode **const ret)
 {
     *ret = NULL;
@@ -270,10 +323,10 @@ static ech_status parse_subscribed(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
-/* Marks a name that is given as a constant string, x['name'], as a field that is read. */
 /*
- * Remembers the name of a key that the template mentions: ech_template_reads_field() answers from
- * these.
+ * Remembers the name of a key that the template mentions as a constant, x['name']:
+ * ech_template_reads_field() answers from these. A template that computes its keys is not seen
+ * through; longer names are no fields that anybody asks for.
  */
 static ech_status mark_field(ech_tparser *const p, const ech_tnode *const node)
 {
@@ -286,7 +339,11 @@ static ech_status mark_field(ech_tparser *const p, const ech_tnode *const node)
     return ECH_OK;
 }
 
-/* "[" subscribed ("," subscribed)* "]": several make a tuple, as a key of a dict may be one. */
+/*
+ * "[" subscribed ("," subscribed)* "]": several make a tuple, as a key of a dict may be one. Slices
+ * may stand among them. No comma may end the row, and x[] is a lookup with the empty tuple, both as
+ * in Jinja's parser.
+ */
 static ech_status parse_brackets(ech_tparser *const p, ech_tnode *const node, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok++;
@@ -299,6 +356,7 @@ static ech_status parse_brackets(ech_tparser *const p, ech_tnode *const node, ec
         ECH_TRY(ech_tparse_push(p, &items, &cap, item));
     }
     p->tok++;
+    /* One subscript is itself; none or several are a tuple. */
     ech_tnode *arg = items.n == 1 ? items.items[0] : NULL;
     if (arg == NULL) {
         ECH_TRY(ech_tparse_node(p, ECH_N_TUPLE, where, &arg));
@@ -325,7 +383,7 @@ static ech_status parse_dot(ech_tparser *const p, ech_tnode *const node, ech_tno
     return ech_tparse_done(p, *ret);
 }
 
-/* NAME "=" expr */
+/* NAME "=" expr. The caller has seen both tokens. */
 static ech_status parse_keyword(ech_tparser *const p, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_KEYWORD, p->tok, ret));
@@ -335,10 +393,10 @@ static ech_status parse_keyword(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
-/* One argument: *x, **x, name=x or x. */
 /*
- * Positional ones come before keywords, *args before **kwargs: Python's order, whose errors are
- * found here.
+ * One argument: *x, **x, name=x or x. Positional ones come before keywords and before *args,
+ * **kwargs last. Jinja takes `f(a=1, *b)`, as Python does, but not `f(*a, b)`, which Python takes.
+ * A keyword given twice fails here; in Jinja it is Python's compiler that finds it.
  */
 static ech_status parse_arg(ech_tparser *const p, ech_tnode *const call, size_t *const cap,
                             size_t *const kwcap)
@@ -347,6 +405,7 @@ static ech_status parse_arg(ech_tparser *const p, ech_tnode *const call, size_t 
     bool ok;
     ech_tnode *arg;
     if (ech_tparse_skip(p, ECH_TOK_MUL)) {
+        /* Only one of either may stand in a call, in Jinja though not in Python. */
         ok = call->dyn_args == NULL && call->dyn_kwargs == NULL;
         ECH_TRY(ech_tparse_expr(p, true, &call->dyn_args));
     } else if (ech_tparse_skip(p, ECH_TOK_POW)) {
@@ -356,6 +415,7 @@ static ech_status parse_arg(ech_tparser *const p, ech_tnode *const call, size_t 
         ok = call->dyn_kwargs == NULL;
         ECH_TRY(parse_keyword(p, &arg));
         for (size_t i = 0; i < call->kwargs.n; i++) {
+            /* Names are interned: equal ones are the same pointer. */
             ok = ok && call->kwargs.items[i]->name != arg->name;
         }
         ECH_TRY(ech_tparse_push(p, &call->kwargs, kwcap, arg));
@@ -367,6 +427,7 @@ static ech_status parse_arg(ech_tparser *const p, ech_tnode *const call, size_t 
     return ok ? ECH_OK : ech_tparse_fail(p, where, "invalid syntax for function call expression");
 }
 
+/* "(" [arg ("," arg)* [","]] ")" The closing parenthesis is taken, too. */
 static ech_status parse_call_args(ech_tparser *const p, ech_tnode *const call)
 {
     size_t cap = 0, kwcap = 0;
@@ -384,16 +445,22 @@ static ech_status parse_call_args(ech_tparser *const p, ech_tnode *const call)
     return ECH_OK;
 }
 
+/*
+ * The first argument of any method counts as a field that is read, because x.get('name') asks as
+ * x['name'] does.
+ */
 static ech_status parse_call(ech_tparser *const p, ech_tnode *const node, ech_tnode **const ret)
 {
     ECH_TRY(ech_tparse_node(p, ECH_N_CALL, p->tok, ret));
     (*ret)->a = node;
     ECH_TRY(parse_call_args(p, *ret));
+    /* See ech_template_reads_field(). */
     if (node->kind == ECH_N_GETATTR && (*ret)->args.n > 0)
         ECH_TRY(mark_field(p, (*ret)->args.items[0]));
     return ech_tparse_done(p, *ret);
 }
 
+/* ("." … | "[" … "]" | "(" … ")")*, from the left. */
 static ech_status parse_postfix(ech_tparser *const p, ech_tnode *node, ech_tnode **const ret)
 {
     for (;;) {
@@ -410,8 +477,11 @@ static ech_status parse_postfix(ech_tparser *const p, ech_tnode *node, ech_tnode
     return ECH_OK;
 }
 
-/* A name with dots, as filters and tests may have. */
-/* NAME ("." NAME)*: names of filters and tests may have dots. */
+/*
+ * NAME ("." NAME)*: names of filters and tests may have dots in Jinja, where an application
+ * registers them. No builtin has one, so such a name only shows up in an error, which 60 bytes of a
+ * part are enough for.
+ */
 static ech_status parse_dotted(ech_tparser *const p, ech_tname **const ret)
 {
     ECH_TRY(ech_tparse_name_token(p, ret));
@@ -419,6 +489,7 @@ static ech_status parse_dotted(ech_tparser *const p, ech_tname **const ret)
         ech_tname *more;
         char text[130];
         ECH_TRY(ech_tparse_name_token(p, &more));
+        /* The buffer holds two parts of 60, the dot and the end. */
         const int n = snprintf(text, sizeof text, "%.60s.%.60s", (*ret)->ptr, more->ptr);
         ECH_TRY(ech_tcompile_name(p->c, text, (size_t)n, ret));
     }
@@ -427,7 +498,8 @@ static ech_status parse_dotted(ech_tparser *const p, ech_tname **const ret)
 
 /*
  * ("|" NAME ["(" args ")"])*; with inline_start the first name comes without its bar, as in {%
- * filter upper %}.
+ * filter upper %}. An unknown name is no error yet: the scope pass knows whether Jinja would fail
+ * for it while compiling or only where it is reached, as in a branch of an if.
  */
 ech_status ech_tparse_filters(ech_tparser *const p, ech_tnode *node, bool inline_start,
                               ech_tnode **const ret)
@@ -440,6 +512,7 @@ ech_status ech_tparse_filters(ech_tparser *const p, ech_tnode *node, bool inline
         filter->a = node;
         ECH_TRY(parse_dotted(p, &filter->name));
         if (at(p, ECH_TOK_LPAREN)) ECH_TRY(parse_call_args(p, filter));
+        /* Once per template, and not for each rendering. */
         filter->builtin = ech_tfilter_find(filter->name->ptr);
         ECH_TRY(ech_tparse_done(p, filter));
         node = filter;
@@ -448,10 +521,10 @@ ech_status ech_tparse_filters(ech_tparser *const p, ech_tnode *node, bool inline
     return ECH_OK;
 }
 
-/* Whether the token begins the argument of a test without parentheses: `is divisibleby 3`. */
 /*
  * Whether a test's argument may come without parentheses: `x is divisibleby 3`, but not before an
- * operator or a keyword.
+ * operator, nor before these three words. `if` is not among them: in `a if x is odd if y`, as in
+ * Jinja, the second `if` is read as the argument of odd.
  */
 static bool begins_test_arg(const ech_tparser *const p)
 {
@@ -470,7 +543,10 @@ static bool begins_test_arg(const ech_tparser *const p)
     }
 }
 
-/* "is" ["not"] NAME [argument] */
+/*
+ * "is" ["not"] NAME [argument]. The argument is a primary with what follows it, without operators
+ * or filters: `x is eq 1 + 1` compares with 1 and adds then. `not` makes a node around the test.
+ */
 static ech_status parse_test(ech_tparser *const p, ech_tnode *const node, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok++;
@@ -482,6 +558,7 @@ static ech_status parse_test(ech_tparser *const p, ech_tnode *const node, ech_tn
     if (at(p, ECH_TOK_LPAREN)) {
         ECH_TRY(parse_call_args(p, test));
     } else if (begins_test_arg(p)) {
+        /* `is` would be taken for the argument's name otherwise. */
         if (ech_tparse_is_name(p, "is"))
             return ech_tparse_fail(p, p->tok, "you cannot chain multiple tests with is");
         ech_tnode *arg;
@@ -496,7 +573,12 @@ static ech_status parse_test(ech_tparser *const p, ech_tnode *const node, ech_tn
     return negated ? new_binary(p, ECH_N_NOT, 0, where, test, NULL, ret) : ECH_OK;
 }
 
-/* Filters and tests and calls of their results, in any order: `x | f is t` and `(x | f)()`. */
+/*
+ * Filters and tests and calls of their results, in any order: `x | f is t` and `(x | f)()`. The
+ * call belongs to the filter's result, as its own arguments were taken before: `x |
+ * attr("upper")()`. A bar behind a test filters the test's result: `x is odd | string`. A dot or
+ * bracket does not go on here: it would need parentheses.
+ */
 static ech_status parse_filter_expr(ech_tparser *const p, ech_tnode *node, ech_tnode **const ret)
 {
     for (;;) {
@@ -515,6 +597,12 @@ static ech_status parse_filter_expr(ech_tparser *const p, ech_tnode *node, ech_t
 
 /* ---- operators ---- */
 
+/*
+ * ("-" | "+") unary | primary, then postfix, then filters. The order is Jinja's: an attribute binds
+ * to the name, so `-x.y` negates x.y, but the filter of `-x | abs` takes the negated value.
+ * with_filter is false behind a sign, which leaves the filters to the outermost one. Each sign is
+ * one level, as each primary is.
+ */
 static ech_status parse_unary(ech_tparser *const p, const bool with_filter, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -535,6 +623,11 @@ static ech_status parse_unary(ech_tparser *const p, const bool with_filter, ech_
     return ECH_OK;
 }
 
+/*
+ * unary ("**" unary)*, from the left where Python goes from the right: 2 ** 3 ** 2 is 64. A unary
+ * minus binds tighter as well, so (-x) ** 2 is what -x ** 2 means. Filters of the right side belong
+ * to it alone: 2 ** x | abs is 2 ** (x | abs).
+ */
 static ech_status parse_pow(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -544,13 +637,18 @@ static ech_status parse_pow(ech_tparser *const p, ech_tnode **const ret)
         ECH_TRY(parse_unary(p, true, &right));
         const bool left_const = node->is_const;
         ECH_TRY(new_binary(p, ECH_N_BINARY, ECH_OP_POW, where, node, right, &node));
-        /* Jinja writes `-1 ** x` for Python, which reads it as -(1 ** x). */
+        /*
+         * Jinja writes `-1 ** x` for Python, which reads it as -(1 ** x): a negative constant loses
+         * its parentheses when it is folded. If both sides are constant the power is folded too,
+         * and comes out right. eval_binary() turns the sign of a base that is negative.
+         */
         node->flag = left_const && !right->is_const;
     }
     *ret = node;
     return ECH_OK;
 }
 
+/* -1 for a token that is none of them. */
 static int math_op(const uint8_t kind)
 {
     switch (kind) {
@@ -571,7 +669,7 @@ static int math_op(const uint8_t kind)
     }
 }
 
-/* pow (("*" | "/" | "//" | "%") pow)* */
+/* pow (("*" | "/" | "//" | "%") pow)*, the same level for all four, from the left. */
 static ech_status parse_product(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -587,7 +685,10 @@ static ech_status parse_product(ech_tparser *const p, ech_tnode **const ret)
     return ECH_OK;
 }
 
-/* product ("~" product)*: one node for the whole row, joined at once. */
+/*
+ * product ("~" product)*: one node for the whole row, joined at once. Looser than * and tighter
+ * than +, so `1 + 2 ~ 3` adds 1 and "23" and fails.
+ */
 static ech_status parse_concat(ech_tparser *const p, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -607,7 +708,7 @@ static ech_status parse_concat(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
-/* concat (("+" | "-") concat)* */
+/* concat (("+" | "-") concat)*. Operands are whole rows of ~. */
 static ech_status parse_sum(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -621,8 +722,10 @@ static ech_status parse_sum(ech_tparser *const p, ech_tnode **const ret)
     return ECH_OK;
 }
 
-/* The comparison that begins here, skipped; -1 for none. */
-/* The operator of a comparison, `not in` among them; none: -1. */
+/*
+ * The operator of a comparison that begins here, skipped; -1 for none. `not in` is two tokens, and
+ * a `not` with anything else behind it is left alone.
+ */
 static int skip_comparison(ech_tparser *const p)
 {
     static const struct {
@@ -643,7 +746,10 @@ static int skip_comparison(ech_tparser *const p)
     return -1;
 }
 
-/* sum (operator sum)*, one node: a < b < c looks at b once. */
+/*
+ * sum (operator sum)*, one node: a < b < c looks at b once. Each later one only where those before
+ * it hold: Python's chain. A constant on the left of `in` is a key somebody looks for.
+ */
 static ech_status parse_compare(ech_tparser *const p, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -658,6 +764,7 @@ static ech_status parse_compare(ech_tparser *const p, ech_tnode **const ret)
     if (op == ECH_OP_IN || op == ECH_OP_NOT_IN) ECH_TRY(mark_field(p, node));
     ECH_TRY(ech_tparse_node(p, ECH_N_COMPARE, where, ret));
     (*ret)->a = node;
+    /* All in one list, so a chain of any length is one level high. */
     for (; op >= 0; op = skip_comparison(p)) {
         ech_tnode *right, *operand;
         const ech_ttoken *const at_op = p->tok;
@@ -668,7 +775,7 @@ static ech_status parse_compare(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
-/* "not" not | compare */
+/* "not" not | compare. Looser than comparisons: `not a in b` is `not (a in b)`. */
 static ech_status parse_not(ech_tparser *const p, ech_tnode **const ret)
 {
     if (!ech_tparse_is_name(p, "not")) return parse_compare(p, ret);
@@ -680,6 +787,7 @@ static ech_status parse_not(ech_tparser *const p, ech_tnode **const ret)
     return new_binary(p, ECH_N_NOT, 0, where, node, NULL, ret);
 }
 
+/* not ("and" not)*: the value of one side, as in Python, and not a bool. */
 static ech_status parse_and(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -693,6 +801,7 @@ static ech_status parse_and(ech_tparser *const p, ech_tnode **const ret)
     return ECH_OK;
 }
 
+/* and ("or" and)* */
 static ech_status parse_or(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *node, *right;
@@ -708,7 +817,8 @@ static ech_status parse_or(ech_tparser *const p, ech_tnode **const ret)
 
 /*
  * or ["if" or ["else" expr]]: without with_cond the `if` is left to the statement, as in {% for x
- * in y if z %}.
+ * in y if z %}. The middle is an `or`, the last part a whole expression, so chains of `else` go to
+ * the right; a second `if` without an else before it takes the first as its value.
  */
 ech_status ech_tparse_expr(ech_tparser *const p, const bool with_cond, ech_tnode **const ret)
 {

@@ -3,6 +3,17 @@
  * The builtin filters on single values: text, numbers, defaults, JSON. Those on sequences are in
  * template_filter_seq.c, which also holds the table's other half.
  *
+ * The reference is jinja2 3.1, and what it inherits from Python: a filter takes what str(), int()
+ * or round() take there, fails where they raise and gives the same digits. tojson is the one that
+ * transformers puts in its place.
+ *
+ * Invariant: text keeps its origin. What a filter copies keeps the origin it had, byte by byte;
+ * what it makes of a value has the value's origin; only bytes that stand in the template or in this
+ * file are the template's.
+ *
+ * Memory is the rendering's arena, so nothing is freed here and an error leaves nothing behind.
+ * Thread: the rendering's.
+ *
  * Left out, and refused by name when they are met: pprint, random, striptags, urlize, wordwrap.
  */
 #include <ctype.h>
@@ -17,6 +28,11 @@
 
 /* ---- arguments ---- */
 
+/*
+ * An undefined argument fails under its own name: "x is undefined" helps more than a complaint
+ * about its type. Bools are integers, floats are not, not even whole ones: Python's __index__. An
+ * integer beyond 64 bits is no int here either.
+ */
 ech_status ech_targ_int(ech_tvm *const vm, const ech_tval v, int64_t *const ret)
 {
     if (v.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(vm, v.as.undef);
@@ -26,6 +42,7 @@ ech_status ech_targ_int(ech_tvm *const vm, const ech_tval v, int64_t *const ret)
     return ECH_OK;
 }
 
+/* Bools and integers will do, as for a float in Python; text is not parsed. */
 ech_status ech_targ_float(ech_tvm *const vm, const ech_tval v, double *const ret)
 {
     if (v.kind == ECH_T_UNDEFINED) return ech_tvm_fail_undef(vm, v.as.undef);
@@ -35,6 +52,7 @@ ech_status ech_targ_float(ech_tvm *const vm, const ech_tval v, double *const ret
     return ECH_OK;
 }
 
+/* No conversion: where Jinja turns a value into text first, the filter says so by soft(). */
 ech_status ech_targ_str(ech_tvm *const vm, const ech_tval v, ech_tstr **const ret)
 {
     if (v.kind != ECH_T_STR) return ech_tvm_raise(vm, "must be str, not %s", ech_tv_type(v));
@@ -47,11 +65,16 @@ static bool given(const ech_tval v)
 {
     return v.kind != ECH_T_ABSENT;
 }
+/*
+ * A flag that was left out is false; every optional flag of these filters has that default but
+ * autospace.
+ */
 static bool truth(const ech_tval v)
 {
     return given(v) && ech_tv_truth(v);
 }
 
+/* None is no integer and fails, as it does in Python; only what is absent has the default. */
 static ech_status int_or(ech_tvm *const vm, const ech_tval v, const int64_t otherwise,
                          int64_t *const ret)
 {
@@ -67,6 +90,10 @@ static ech_status soft(ech_tvm *const vm, const ech_tval v, ech_tstr **const ret
 
 /* ---- text ---- */
 
+/*
+ * Input need not be text: `5 | upper` is "5" in Jinja as well. An undefined value becomes the empty
+ * text here, and not an error, for soft_str() prints it.
+ */
 static ech_status cased(ech_tvm *const vm, ech_tcall *const c, const ech_tcase how,
                         ech_tval *const ret)
 {
@@ -90,7 +117,9 @@ static ech_status f_capitalize(ech_tvm *const vm, ech_tcall *const c, ech_tval *
 
 /*
  * Where a title's words part: at white space and at the brackets and dashes that Jinja's own
- * pattern lists, not where str.title() parts them (an apostrophe is inside a word).
+ * pattern lists, not where str.title() parts them (an apostrophe is inside a word). Blanks are
+ * white space as `\s` means it in Python, so they may be longer than one byte; the brackets are all
+ * ASCII.
  */
 static bool parts_words(const ech_tstr *const s, const size_t at, size_t *const ret_len)
 {
@@ -102,12 +131,16 @@ static bool parts_words(const ech_tstr *const s, const size_t at, size_t *const 
     return n > 0;
 }
 
-/* One word: its first character in upper case, the rest in lower case. */
+/*
+ * One word: its first character in upper case, the rest in lower case. The two parts change case by
+ * themselves, so that a first letter that grows keeps its whole upper form: "ß" becomes "SS".
+ */
 static ech_status title_word(ech_tbuild *const b, const ech_tstr *const s, const size_t from,
                              const size_t to)
 {
     ech_tval first, rest;
     size_t n = from + 1;
+    /* The rest of the first character: bytes that only continue it. */
     while (n < to && ((uint8_t)s->ptr[n] & 0xc0) == 0x80) {
         n++;
     }
@@ -119,6 +152,10 @@ static ech_status title_word(ech_tbuild *const b, const ech_tstr *const s, const
     return ech_tbuild_str(b, rest.as.str);
 }
 
+/*
+ * Every run between separators is a word, also behind a digit or an apostrophe: "it's" becomes
+ * "It's", where str.title() makes "It'S". Separators are copied as they are.
+ */
 static ech_status f_title(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -140,6 +177,10 @@ static ech_status f_title(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ech_tbuild_done(&b, ret);
 }
 
+/*
+ * None means white space. A set of characters must be text: str.strip() raises for anything else. 3
+ * is both sides.
+ */
 static ech_status f_trim(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s, *chars = NULL;
@@ -156,6 +197,10 @@ static ech_status f_string(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ECH_OK;
 }
 
+/*
+ * With autoescape off, as for chat templates, the mark changes nothing that is printed; it counts
+ * where +, ~ and str.join() meet marked and plain text.
+ */
 static ech_status f_safe(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -163,6 +208,7 @@ static ech_status f_safe(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ech_tv_marked(vm, s, true, ret);
 }
 
+/* Text that carries the mark is not escaped again. */
 static ech_status f_escape(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     return ech_tv_escape(vm, c->a[0], ret);
@@ -191,6 +237,10 @@ static ech_status f_replace(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return ech_tstr_replace(vm, s, from, to, count, ret);
 }
 
+/*
+ * The width counts code points. An odd blank goes where str.center() puts it; what is wider already
+ * is given back.
+ */
 static ech_status f_center(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -202,7 +252,8 @@ static ech_status f_center(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
 
 /*
  * printf-style, after the string itself: positional values make a tuple, named ones a dict; Jinja
- * takes one kind or the other.
+ * takes one kind or the other. Binds its own arguments, because any name may be a keyword here. The
+ * input is pos[0], and what stands behind it are the values.
  */
 static ech_status f_format(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -211,6 +262,7 @@ static ech_status f_format(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     if (c->n_pos > 1 && c->n_kw > 0)
         return ech_tvm_raise(vm, "can't handle positional and keyword arguments at the same time");
     ECH_TRY(soft(vm, c->pos[0], &fmt));
+    /* Also without any value: then the tuple is empty, and a % in the text that wants one fails. */
     if (c->n_kw == 0) {
         ech_tseq *seq;
         ECH_TRY(ech_tseq_new(vm, c->n_pos - 1, &seq));
@@ -223,6 +275,7 @@ static ech_status f_format(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     ECH_TRY(ech_tdict_new(vm, &d));
     for (size_t i = 0; i < c->n_kw; i++) {
         ech_tval key;
+        /* Names of keywords are words of the template. */
         ECH_TRY(ech_tv_view(vm, c->kw[i].name, c->kw[i].len, false, &key));
         ECH_TRY(ech_tdict_set(vm, d, key, c->kw[i].value));
     }
@@ -230,8 +283,9 @@ static ech_status f_format(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
 }
 
 /*
- * The text that lines are moved in by: blanks by number, or a text of the template's choice.
- * Blanks are the template's bytes whoever's text they stand in.
+ * The text that lines are moved in by: blanks by number, or a text of the template's choice. Blanks
+ * are the template's bytes whoever's text they stand in. A negative number of blanks is none, as in
+ * " " * -1. A huge width fails at the rendering's limit of memory.
  */
 static ech_status indention(ech_tvm *const vm, const ech_tval width, const bool markup,
                             ech_tstr **const ret)
@@ -252,7 +306,10 @@ static ech_status indention(ech_tvm *const vm, const ech_tval width, const bool 
 
 /*
  * Lines are those of str.splitlines() over the text with a line break added, as Jinja has it: so a
- * text that ends with one keeps it, and empty lines stay empty unless `blank` is true.
+ * text that ends with one keeps it, and empty lines stay empty unless `blank` is true. More than
+ * "\n" ends a line there (a vertical tab, U+2028), and all of them come out as "\n". The first line
+ * is moved in for `first` alone, whatever `blank` says, and even if it is empty. Unlike most
+ * filters on text this one takes no other value: Python's += would fail.
  */
 static ech_status f_indent(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -278,7 +335,10 @@ static ech_status f_indent(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ECH_OK;
 }
 
-/* Cuts before the last blank of s[0, len). */
+/*
+ * Cuts before the last blank of s[0, len). Where there is none, everything stays, as rsplit() has
+ * it: a long first word is cut hard at the length. Only U+0020 counts.
+ */
 static size_t last_blank(const ech_tstr *const s, const size_t len)
 {
     for (size_t i = len; i > 0; i--) {
@@ -289,7 +349,8 @@ static size_t last_blank(const ech_tstr *const s, const size_t len)
 
 /*
  * Lengths count code points; the end's own length is part of the wanted one. What is at most
- * `leeway` longer stays whole.
+ * `leeway` longer stays whole. Both bounds are checked before the text is looked at, as Jinja's
+ * asserts are, so that a wrong length fails for short texts as well.
  */
 static ech_status f_truncate(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -298,11 +359,16 @@ static ech_status f_truncate(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     size_t n;
     if (!given(dots)) ECH_TRY(ech_tv_lit(vm, "...", &dots));
     ECH_TRY(int_or(vm, c->a[1], 255, &length));
+    /*
+     * A leeway of None asks for the environment's policy, which is 5, the same as when it is left
+     * out.
+     */
     ECH_TRY(int_or(vm, c->a[4].kind == ECH_T_NONE ? (ech_tval){ 0 } : c->a[4], 5, &leeway));
     ECH_TRY(ech_tv_len(vm, dots, &n));
     if (length < (int64_t)n)
         return ech_tvm_raise(vm, "expected length >= %zu, got %lld", n, (long long)length);
     if (leeway < 0) return ech_tvm_raise(vm, "expected leeway >= 0, got %lld", (long long)leeway);
+    /* Not negative: checked above. */
     const int64_t keep = length - (int64_t)n;
     ECH_TRY(ech_tv_len(vm, c->a[0], &n));
     *ret = c->a[0];
@@ -314,10 +380,17 @@ static ech_status f_truncate(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     if (!truth(c->a[2])) cut = last_blank(s, cut);
     ech_tval head;
     ECH_TRY(ech_tv_slice(vm, s, 0, cut, &head));
+    /*
+     * Added as `+` adds, not copied byte after byte: the end is escaped if the text is markup, and
+     * keeps its own origin.
+     */
     return ech_tv_binary(vm, ECH_OP_ADD, head, ech_tv_str(end), ret);
 }
 
-/* Python's \w+: letters, numbers of any script, and the underscore. */
+/*
+ * Python's \w+: letters, numbers of any script, and the underscore. Words are counted where one
+ * begins, so one pass with one bit of memory will do.
+ */
 static ech_status f_wordcount(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -330,6 +403,10 @@ static ech_status f_wordcount(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
         const bool word = cp == '_' || ech_ttext_is_alpha(cp) || ech_ttext_is_numeric(cp);
         n += word && !in_word;
         in_word = word;
+        /*
+         * Texts are valid UTF-8 once they are values; the step of one only keeps the loop from
+         * standing still.
+         */
         at += k > 0 ? (size_t)k : 1;
     }
     *ret = ech_tv_int(n);
@@ -340,7 +417,8 @@ static ech_status f_wordcount(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
 
 /*
  * urllib's quote() for paths, where a slash stays, and quote_plus() for queries. An escaped byte
- * has the origin of the byte.
+ * has the origin of the byte. Bytes, not characters, are escaped, so that the text's UTF-8 is what
+ * the address holds.
  */
 static ech_status quote_into(ech_tbuild *const b, const ech_tval v, const bool for_query)
 {
@@ -366,7 +444,8 @@ static ech_status quote_into(ech_tbuild *const b, const ech_tval v, const bool f
 
 /*
  * A text is quoted as a path; a dict, or a list of pairs, becomes a query. Text is iterable as
- * well, so it is asked for first.
+ * well, so it is asked for first. A dict goes by its items, whose view lives on the stack: the walk
+ * ends before this function does.
  */
 static ech_status f_urlencode(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -397,7 +476,10 @@ static ech_status f_urlencode(ech_tvm *const vm, ech_tcall *const c, ech_tval *c
 
 /*
  * Names may not hold what would end a name in markup: that is refused rather than escaped, as in
- * Jinja since 3.1.4.
+ * Jinja since 3.1.4. None and undefined values are left out before the name is looked at, so a bad
+ * name without a value passes there and here. A NUL in a name is refused as well: strchr() finds
+ * the end of its list. The separating blank in front comes only with a pair, so an empty dict
+ * prints nothing.
  */
 static ech_status f_xmlattr(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -430,7 +512,10 @@ static ech_status f_xmlattr(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
 
 /* ---- numbers ---- */
 
-/* The sign bit decides for floats, so that -0.0 becomes 0.0 as in Python. */
+/*
+ * The sign bit decides for floats, so that -0.0 becomes 0.0 as in Python. Undefined is no number:
+ * abs() of it raises TypeError, and not the undefined error.
+ */
 static ech_status f_abs(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tval v = c->a[0];
@@ -440,7 +525,12 @@ static ech_status f_abs(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
     return ech_tv_negate(vm, v, negative, ret);
 }
 
-/* The text of a number without the underscores that Python allows; NULL when they stand wrong. */
+/*
+ * The text of a number without the underscores that Python allows; NULL when they stand wrong.
+ * White space around is dropped, too, in all its Unicode forms. An underscore stands between two
+ * digits, or letters of a larger base, and never beside another one. The arena's memory is zeroed,
+ * so what is copied ends with a NUL; a NUL inside is no number, and would cut it short.
+ */
 static char *plain_number(ech_tvm *const vm, const ech_tstr *const s)
 {
     size_t from = 0, to = ech_ttext_rstrip(s->ptr, s->len), n = 0, k;
@@ -461,7 +551,12 @@ static char *plain_number(ech_tvm *const vm, const ech_tstr *const s)
     return out;
 }
 
-/* int(text, base). *ret_ok is false for what is no integer. */
+/*
+ * int(text, base). *ret_ok is false for what is no integer. strtoll takes more than Python does and
+ * some less, so what differs is settled before it: white space and signs behind the first sign, a
+ * prefix that does not go with the base, a leading zero with base 0. Digits that are right but too
+ * many are an error, and not "no integer": the default would be a wrong number that nobody notices.
+ */
 static ech_status parse_int(ech_tvm *const vm, const ech_tstr *const s, const int64_t base,
                             int64_t *const ret, bool *const ret_ok)
 {
@@ -472,6 +567,7 @@ static ech_status parse_int(ech_tvm *const vm, const ech_tstr *const s, const in
     if (text == NULL || *text == '\0' || isspace((uint8_t)*text)) return ECH_OK;
     const char *p = text + (*text == '-' || *text == '+');
     char clean[80];
+    /* "0x" alone is no prefix, for digits must follow: then the x ends the number. */
     const size_t prefix =
         p[0] == '0' && p[1] != '\0' && strchr("xXoObB", p[1]) != NULL && p[2] != '\0' ? 2 : 0;
     const int64_t of_prefix = prefix == 0          ? 0
@@ -479,9 +575,15 @@ static ech_status parse_int(ech_tvm *const vm, const ech_tstr *const s, const in
                               : (p[1] | 32) == 'o' ? 8
                                                    : 2;
     const bool skip = prefix != 0 && (base == 0 || base == of_prefix);
+    /*
+     * 64 binary digits, a prefix and a sign fit. What is longer counts as a number out of range,
+     * without a look at its digits.
+     */
     if (strlen(p) >= sizeof clean - 1) return ech_tvm_raise(vm, "integer does not fit 64 bits");
     (void)snprintf(clean, sizeof clean, "%s%s", *text == '-' ? "-" : "", p + (skip ? prefix : 0));
+    /* Empty, or a second sign, which strtoll would take. */
     if (!isalnum((uint8_t)clean[*text == '-'])) return ECH_OK;
+    /* With base 0 Python reads a literal of its source, where 012 is refused and 00 is not. */
     if (base == 0 && !skip && p[0] == '0' && strspn(p, "0") != strlen(p)) return ECH_OK;
     errno = 0;
     /* strtoll would skip a second prefix. */
@@ -495,7 +597,10 @@ static ech_status parse_int(ech_tvm *const vm, const ech_tstr *const s, const in
     return ECH_OK;
 }
 
-/* float(text). */
+/*
+ * float(text). strtod's two extras are refused: hexadecimal floats and "nan(...)". What it shares
+ * with float() stays, among them "inf", "infinity" and "nan" in any case.
+ */
 static bool parse_float(ech_tvm *const vm, const ech_tstr *const s, double *const ret)
 {
     char *end;
@@ -526,8 +631,10 @@ static ech_status float_to_int(ech_tvm *const vm, const ech_tval otherwise, cons
 }
 
 /*
- * A number, or text that int() or else float() takes; the default for everything else. A result
- * has the origin of what it was read from: digits of a user stay a user's.
+ * A number, or text that int() or else float() takes; the default for everything else. A result has
+ * the origin of what it was read from: digits of a user stay a user's. "1.9" is 1 and "1e3" is
+ * 1000, by the second of the two; an infinity spelled out is the default, though the value itself
+ * raises: Jinja catches the error in the one place and not in the other.
  */
 static ech_status f_int(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -540,6 +647,10 @@ static ech_status f_int(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
     switch (v.kind) {
     case ECH_T_UNDEFINED:
         return ech_tvm_fail_undef(vm, v.as.undef);
+    /*
+     * Kept as it is spelled: a number beyond 64 bits can be passed on and printed, only not
+     * computed with.
+     */
     case ECH_T_BIGINT:
         *ret = v;
         return ECH_OK;
@@ -565,7 +676,10 @@ static ech_status f_int(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
     return ECH_OK;
 }
 
-/* As int, without a base; 0.0 is the default's default. */
+/*
+ * As int, without a base; 0.0 is the default's default. An integer beyond 64 bits goes through its
+ * digits and loses precision, as float() does.
+ */
 static ech_status f_float(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tval v = c->a[0];
@@ -583,12 +697,18 @@ static ech_status f_float(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return ECH_OK;
 }
 
-/* round(value, precision) as Python does it: to even, on the exact decimal value. */
+/*
+ * round(value, precision) as Python does it: to even, on the exact decimal value. Halves go to the
+ * even neighbour: 2.5 to 2, and 25 with a precision of -1 to 20. An integer stays one. "Exact" is
+ * why printf does it: it rounds the double's true value, so 2.675 (which is a bit less) becomes
+ * 2.67, where multiplying by 100 first would give 2.68.
+ */
 static ech_status round_common(ech_tvm *const vm, const ech_tval v, const int64_t p,
                                ech_tval *const ret)
 {
     if (v.kind != ECH_T_FLOAT) {
         int64_t i = ech_tv_as_int(v), unit = 1;
+        /* Stops before it overflows; what that leaves too small is set right below. */
         for (int64_t k = p; k < 0 && unit <= INT64_MAX / 20; k++) {
             unit *= 10;
         }
@@ -596,6 +716,10 @@ static ech_status round_common(ech_tvm *const vm, const ech_tval v, const int64_
         if (p < 0 && unit == 0) {
             i = 0;
         } else if (p < 0) {
+            /*
+             * The remainder is brought above zero, so that down is the lower neighbour for
+             * negatives too.
+             */
             const int64_t rest = ((i % unit) + unit) % unit, down = i - rest;
             const bool up = rest * 2 > unit || (rest * 2 == unit && (down / unit) % 2 != 0);
             i = up ? down + unit : down;
@@ -619,7 +743,8 @@ static ech_status round_common(ech_tvm *const vm, const ech_tval v, const int64_
 
 /*
  * ceil and floor go through a power of ten and back, with the errors of doubles that Python makes
- * in the same place.
+ * in the same place. They always give a float, also for an integer: `3 | round(0, 'floor')` is 3.0,
+ * while `3 | round` is 3. The method is checked first, as in Jinja, before the value is looked at.
  */
 static ech_status f_round(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -650,7 +775,9 @@ static ech_status f_round(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
 
 /*
  * Jinja's own arithmetic: the unit is found by comparing with its powers, so that a number just
- * below a unit may still print as 1000.0 of the smaller one.
+ * below a unit may still print as 1000.0 of the smaller one. 999999 bytes print as "1000.0 kB"
+ * there and here. Negative ones are below every unit and print as bytes; NaN is below none and ends
+ * at the largest. "1 Byte" is the only singular.
  */
 static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -670,11 +797,13 @@ static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tv
     if (bytes == 1) {
         (void)snprintf(text, sizeof text, "1 Byte");
     } else if (bytes < base) {
+        /* Only minus infinity comes here: Jinja asks for int() of small numbers alone. */
         if (isinf(bytes)) return ech_tvm_raise(vm, "cannot convert float infinity to integer");
         (void)snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     } else {
         int i = 0;
         double unit = base * base;
+        /* YB is the last: what is larger prints with more digits. */
         while (i < 7 && !(bytes < unit)) {
             unit *= base;
             i++;
@@ -693,7 +822,9 @@ static ech_status f_filesizeformat(ech_tvm *const vm, ech_tcall *const c, ech_tv
 
 /*
  * Replaces what is undefined; with `boolean` also what is false. The value itself goes through
- * untouched, origin and all.
+ * untouched, origin and all. None is defined and stays. The call itself does not fail for an
+ * undefined input, since a filter only sees a value; `nope.a | default('x')` fails before, when the
+ * attribute is asked for.
  */
 static ech_status f_default(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -703,7 +834,10 @@ static ech_status f_default(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return replace && !given(c->a[1]) ? ech_tv_lit(vm, "", ret) : ECH_OK;
 }
 
-/* Only attributes, never keys: the one way to reach a method that a key hides. */
+/*
+ * Only attributes, never keys: the one way to reach a method that a key hides. A method that would
+ * change its object is undefined here, too: ech_tmethod_get() is the sandbox's one door.
+ */
 static ech_status f_attr(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *name;
@@ -737,7 +871,9 @@ static ech_status json_indent(ech_tvm *const vm, const ech_tval v, const ech_tst
 
 /*
  * The separators that json.dumps chooses depend on `indent`: without it ", ", with it "," since a
- * line break follows.
+ * line break follows. This is transformers' tojson: unlike Jinja's own it escapes nothing for HTML,
+ * leaves non-ASCII characters alone and keeps keys in their order. Models were trained on prompts
+ * made with it.
  */
 static ech_status f_tojson(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
@@ -753,6 +889,7 @@ static ech_status f_tojson(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
         ech_tstr *s;
         ECH_TRY(ech_tv_to_list(vm, c->a[3], &two));
         if (two->n != 2) return ech_tvm_raise(vm, "separators must be two strings");
+        /* Any two texts will do, even ones that make no JSON: json.dumps does not look at them. */
         ECH_TRY(ech_targ_str(vm, two->items[0], &s));
         style.item_sep = s;
         ECH_TRY(ech_targ_str(vm, two->items[1], &s));
@@ -776,6 +913,10 @@ static ech_status f_refused(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
         "the filters pprint, random, striptags, urlize and wordwrap are not supported");
 }
 
+/*
+ * In the order of the alphabet for those who read it; the search goes from the top, once per filter
+ * and compilation. NULL parameters: the function binds its arguments itself.
+ */
 static const ech_tbuiltin filters[] = {
     { "abs", f_abs, "!x" },
     { "attr", f_attr, "obj name" },
@@ -812,6 +953,7 @@ static const ech_tbuiltin filters[] = {
     { NULL, NULL, NULL },
 };
 
+/* Called by the parser, and by map() with a name that is known only while rendering. */
 const ech_tbuiltin *ech_tfilter_find(const char *const name)
 {
     const ech_tbuiltin *const b = ech_tbuiltin_in(filters, name, strlen(name));

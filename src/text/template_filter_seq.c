@@ -1,10 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The builtin filters on sequences. map, select, reject and their kin, batch, slice, unique and
- * items are generators, as in Jinja: nothing happens before their items are asked for.
+ * items are generators, as in Jinja: nothing happens before their items are asked for, neither work
+ * nor errors. A filter of the wrong name in a map() that nobody walks never fails.
+ *
+ * Invariants: an input that is no generator is never changed, since a template sees the same list
+ * again; what comes out is a new list or a generator. Every item that is walked is charged by
+ * ech_titer_next(), so no filter needs a bound of its own but where it makes items that nobody gave
+ * it (batch's filling).
+ *
+ * Order is Python's: sorts are stable, min and max give the first of equals, dicts go by insertion.
+ * Case is ignored for text wherever a filter compares, unless case_sensitive says otherwise.
+ *
+ * State of a generator lives in the rendering's arena, as all its values do. Thread: the
+ * rendering's.
  */
 #include "src/text/template_filters.h"
 
+/*
+ * Unlike in template_filter.c, None counts as left out: Jinja's parameters here have None as their
+ * default and ask `is not None`.
+ */
 static bool given(const ech_tval v)
 {
     return v.kind != ECH_T_ABSENT && v.kind != ECH_T_NONE;
@@ -25,7 +41,8 @@ typedef struct path {
 
 /*
  * Jinja's make_attrgetter() turns parts of digits into indices, so that "pairs.0" works on lists;
- * 17 digits are more than any list has.
+ * 17 digits are more than any list has. That many always fit 64 bits, so the digits are added up
+ * without a check.
  */
 static bool is_number(const ech_tstr *const s)
 {
@@ -37,7 +54,7 @@ static bool is_number(const ech_tstr *const s)
 
 /*
  * Splits "a.b.0" once, before the items are walked. Something that is no text (an integer) is a
- * path of one part.
+ * path of one part. Without an attribute the path is empty, and following it gives the item itself.
  */
 static ech_status new_path(ech_tvm *const vm, const ech_tval attribute, path *const ret)
 {
@@ -65,7 +82,10 @@ static ech_status new_path(ech_tvm *const vm, const ech_tval attribute, path *co
     return ECH_OK;
 }
 
-/* Case is ignored for text alone, by lower(); other values compare as they are. */
+/*
+ * Case is ignored for text alone, by lower(); other values compare as they are. ignore_case() in
+ * Jinja: lower(), not casefold(), so "ß" and "SS" stay different.
+ */
 static ech_status fold_case(ech_tvm *const vm, ech_tval *const v)
 {
     return v->kind == ECH_T_STR ? ech_tstr_case(vm, v->as.str, ECH_TCASE_LOWER, v) : ECH_OK;
@@ -73,7 +93,9 @@ static ech_status fold_case(ech_tvm *const vm, ech_tval *const v)
 
 /*
  * The default replaces an undefined value on every step, so that the rest of the path is looked up
- * in it: that is what Jinja does too.
+ * in it: that is what Jinja does too. Each part is asked for as x[part] is, keys before attributes,
+ * the other way round than the dot of an expression. An undefined value on the way without a
+ * default fails at the next part; as the last it is given out, and what orders it fails.
  */
 static ech_status follow(ech_tvm *const vm, const path *const p, const ech_tval item,
                          ech_tval *const ret)
@@ -99,7 +121,8 @@ typedef struct mapper {
 
 /*
  * Filters and tests are found by name when the first item is asked for, as a generator's body runs
- * only then.
+ * only then. A name longer than the buffer can be no builtin's; the message shows its first 60
+ * bytes.
  */
 static ech_status take_function(ech_tvm *const vm, mapper *const m, const size_t at,
                                 const ech_tbuiltin *(*const find)(const char *),
@@ -137,6 +160,10 @@ static ech_status apply(ech_tvm *const vm, const mapper *const m, const ech_tval
     return ech_tbuiltin_call(vm, m->fn, &c, ret);
 }
 
+/*
+ * A positional argument wins over `attribute`, which then goes to the filter as a keyword of its
+ * own. What is unknown as a keyword is only an error without one.
+ */
 static ech_status prepare_map(ech_tvm *const vm, mapper *const m)
 {
     m->is_ready = true;
@@ -153,6 +180,10 @@ static ech_status prepare_map(ech_tvm *const vm, mapper *const m)
     return ECH_OK;
 }
 
+/*
+ * The inner walk is not asked before the arguments are right, so a wrong map() takes nothing from
+ * it.
+ */
 static ech_status next_mapped(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     mapper *const m = it->state;
@@ -164,7 +195,10 @@ static ech_status next_mapped(ech_tvm *const vm, ech_titer *const it, ech_tval *
     return m->fn == NULL ? follow(vm, &m->path, item, ret) : apply(vm, m, item, ret);
 }
 
-/* The attribute's name, for the …attr filters, and the test's name stand before its arguments. */
+/*
+ * The attribute's name, for the …attr filters, and the test's name stand before its arguments.
+ * Extra keywords go on to the test, which knows whether it wants them.
+ */
 static ech_status prepare_select(ech_tvm *const vm, mapper *const m, const bool by_attr)
 {
     m->is_ready = true;
@@ -176,7 +210,11 @@ static ech_status prepare_select(ech_tvm *const vm, mapper *const m, const bool 
     return m->call.n_pos > at ? take_function(vm, m, at, ech_ttest_find, "test") : ECH_OK;
 }
 
-/* The item is judged by its attribute and given out whole. Without a test, truth decides. */
+/*
+ * The item is judged by its attribute and given out whole. Without a test, truth decides. An
+ * undefined attribute is false without a test, so selectattr("x") asks "is there a true x"; with a
+ * test it goes to the test, which may be `defined`.
+ */
 static ech_status next_selected(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     mapper *const m = it->state;
@@ -208,6 +246,10 @@ static ech_status next_selectattr(ech_tvm *const vm, ech_titer *const it, ech_tv
     return next_selected(vm, it, ret);
 }
 
+/*
+ * The call is copied: the caller's is on its stack, and the generator may outlive it. Its arrays
+ * are the arena's.
+ */
 static ech_status new_mapper(ech_tvm *const vm, ech_tcall *const c, const ech_titer_kind kind,
                              const ech_tnext next, const bool wanted, ech_tval *const ret)
 {
@@ -252,13 +294,20 @@ typedef struct chunker {
     path path;
 } chunker;
 
+/*
+ * One walk forward, a batch at a time: a batch of what a generator gives needs no more memory than
+ * the batch.
+ */
 static ech_status next_batch(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     chunker *const k = it->state;
     int64_t n;
     ech_tseq *out;
     ech_tval item = { 0 };
-    /* Jinja compares len(tmp) == linecount: a size below one never fills. */
+    /*
+     * Jinja compares len(tmp) == linecount, so a negative size never fills and all is one batch; so
+     * it is with 0 here, where Jinja gives an empty list first.
+     */
     ECH_TRY(ech_targ_int(vm, k->size, &n));
     ECH_TRY(ech_tseq_new(vm, 0, &out));
     while (n < 1 || out->n < (size_t)n) {
@@ -268,6 +317,7 @@ static ech_status next_batch(ech_tvm *const vm, ech_titer *const it, ech_tval *c
     }
     *ret = (ech_tval){ .kind = ECH_T_ABSENT };
     if (out->n == 0) return ECH_OK;
+    /* The one loop that makes items nobody gave: a size of a thousand millions must cost steps. */
     while (given(k->fill) && n > 0 && out->n < (size_t)n) {
         ECH_TRY(ech_tvm_charge(vm, 1));
         ECH_TRY(ech_tseq_push(vm, out, k->fill));
@@ -278,7 +328,9 @@ static ech_status next_batch(ech_tvm *const vm, ech_titer *const it, ech_tval *c
 
 /*
  * The number of columns is fixed, not their length: the first n % columns have one more, and only
- * the others are filled.
+ * the others are filled. Five items in three columns are 2, 2 and 1, and the last gets the filling;
+ * where they come out even Jinja fills every column, one item more each, and so does this. A
+ * negative number of columns gives none.
  */
 static ech_status next_slice(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
@@ -293,6 +345,7 @@ static ech_status next_slice(ech_tvm *const vm, ech_titer *const it, ech_tval *c
     *ret = (ech_tval){ .kind = ECH_T_ABSENT };
     if (k->i >= k->n) return ECH_OK;
     const size_t per = k->all->n / (size_t)k->n, extra = k->all->n % (size_t)k->n;
+    /* Columns at the front take one of the remainder each. */
     const bool longer = (size_t)k->i < extra;
     ECH_TRY(ech_tseq_new(vm, per + 1, &out));
     for (size_t i = 0; i < per + longer; i++) {
@@ -304,7 +357,11 @@ static ech_status next_slice(ech_tvm *const vm, ech_titer *const it, ech_tval *c
     return ECH_OK;
 }
 
-/* Keys are values of a dict, so what is equal in Python (1 and 1.0 and true) is one. */
+/*
+ * Keys are values of a dict, so what is equal in Python (1 and 1.0 and true) is one. What can't be
+ * a key (a list, a dict) fails, as in a set. The first of equals is given out; with case ignored
+ * that may be "a" or "A".
+ */
 static ech_status next_unique(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     chunker *const k = it->state;
@@ -320,11 +377,19 @@ static ech_status next_unique(ech_tvm *const vm, ech_titer *const it, ech_tval *
     }
 }
 
+/*
+ * The view makes the pairs; this generator only stands before it, so that even a wrong input fails
+ * late.
+ */
 static ech_status next_item(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     return ech_titer_next(vm, it->inner, ret);
 }
 
+/*
+ * The input is opened when the first item is asked for. a[1] and a[2] are the two parameters behind
+ * the input, under whatever name the filter has for them; unique has its own use for them.
+ */
 static ech_status new_chunker(ech_tvm *const vm, ech_tcall *const c, const ech_titer_kind kind,
                               const ech_tnext next, ech_tval *const ret)
 {
@@ -343,6 +408,10 @@ static ech_status f_slice(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return new_chunker(vm, c, ECH_TITER_SLICE, next_slice, ret);
 }
 
+/*
+ * Attribute and set are made here and not at the first item: neither can fail in a way a template
+ * could see, but for memory.
+ */
 static ech_status f_unique(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ECH_TRY(new_chunker(vm, c, ECH_TITER_UNIQUE, next_unique, ret));
@@ -353,6 +422,7 @@ static ech_status f_unique(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ECH_OK;
 }
 
+/* An undefined input gives nothing, which saves a template the question whether there are any. */
 static ech_status f_items(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tval pairs = c->a[0];
@@ -370,7 +440,10 @@ static ech_status f_items(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
 
 /* ---- sorting and grouping ---- */
 
-/* Keys are made once; the sort is stable, also when it is reversed, as Python's is. */
+/*
+ * Keys are made once; the sort is stable, also when it is reversed, as Python's is. Memory is one
+ * key for each item beside the list. `seq` is sorted in place, so it must be the caller's own.
+ */
 static ech_status sort_by(ech_tvm *const vm, ech_tseq *const seq, const path *const p,
                           const bool reverse, ech_tval **const ret_keys)
 {
@@ -383,7 +456,11 @@ static ech_status sort_by(ech_tvm *const vm, ech_tseq *const seq, const path *co
     return ech_tseq_sort(vm, seq->items, keys, seq->n, reverse);
 }
 
-/* The keys of a sort: lists, one value for each attribute of "a,b". */
+/*
+ * The keys of a sort: lists, one value for each attribute of "a,b". Parts of a path with dots work
+ * in each of them. A key is a list even for one attribute, as in Jinja: lists compare item by item,
+ * so the first difference decides.
+ */
 static ech_status sort_keys(ech_tvm *const vm, const ech_tseq *const seq, const ech_tval attribute,
                             const bool ignore_case, ech_tval *const keys)
 {
@@ -408,6 +485,10 @@ static ech_status sort_keys(ech_tvm *const vm, const ech_tseq *const seq, const 
     return ECH_OK;
 }
 
+/*
+ * Values without an order (a number and a text) fail, as Python's < does. The list is a copy: the
+ * input keeps its order.
+ */
 static ech_status f_sort(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tseq *seq;
@@ -419,6 +500,10 @@ static ech_status f_sort(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ech_tseq_sort(vm, seq->items, keys, seq->n, truth(c->a[1]));
 }
 
+/*
+ * A list of pairs, sorted by one half of them: by the number 0 or 1 as a path. `by` is checked
+ * before the kind of the input, as in Jinja.
+ */
 static ech_status f_dictsort(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     bool by_value = false;
@@ -431,6 +516,7 @@ static ech_status f_dictsort(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     }
     if (c->a[0].kind != ECH_T_DICT)
         return ech_tvm_raise(vm, "'%s' object has no attribute 'items'", ech_tv_type(c->a[0]));
+    /* Entries stand in the order of insertion, which equal keys keep. */
     const ech_tdict *const d = c->a[0].as.dict;
     ech_tseq *seq;
     ech_tval *keys, part = ech_tv_int(by_value);
@@ -445,6 +531,7 @@ static ech_status f_dictsort(ech_tvm *const vm, ech_tcall *const c, ech_tval *co
     return sort_by(vm, seq, &p, truth(c->a[3]), &keys);
 }
 
+/* The items are filled in afterwards: the pair points at the list that grows. */
 static ech_status push_group(ech_tvm *const vm, ech_tseq *const out, const ech_tval key,
                              ech_tseq *const items)
 {
@@ -454,6 +541,11 @@ static ech_status push_group(ech_tvm *const vm, ech_tseq *const out, const ech_t
     return ech_tseq_push(vm, out, pair);
 }
 
+/*
+ * Sorted first, then cut where the key changes, so groups come in the order of their keys and items
+ * in the order they had. Case is ignored for both, but the group shows the key of its first item as
+ * it is written: that is why the path is followed twice.
+ */
 static ech_status f_groupby(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tseq *seq, *out, *group = NULL;
@@ -471,6 +563,7 @@ static ech_status f_groupby(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
         if (i > 0) ECH_TRY(ech_tv_equal(vm, keys[i - 1], keys[i], &same));
         if (!same) {
             ECH_TRY(ech_tseq_new(vm, 0, &group));
+            /* With the case it has: the key of the sort may be in lower case. */
             ECH_TRY(follow(vm, &exact, seq->items[i], &shown));
             ECH_TRY(push_group(vm, out, shown, group));
         }
@@ -480,6 +573,10 @@ static ech_status f_groupby(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return ECH_OK;
 }
 
+/*
+ * The first of equals stays, for Python's max() wants "greater" and its min() "less". Nothing to
+ * choose from is an undefined value and no error.
+ */
 static ech_status extreme(ech_tvm *const vm, ech_tcall *const c, const bool max,
                           ech_tval *const ret)
 {
@@ -498,6 +595,7 @@ static ech_status extreme(ech_tvm *const vm, ech_tcall *const c, const bool max,
         if (ret->kind != ECH_T_ABSENT)
             ECH_TRY(max ? ech_tv_less(vm, best_key, key, &better)
                         : ech_tv_less(vm, key, best_key, &better));
+        /* The first item has nothing to beat. */
         if (!better) continue;
         *ret = item;
         best_key = key;
@@ -518,6 +616,9 @@ static ech_status f_max(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
 
 /* ---- the rest ---- */
 
+/*
+ * The loop's own object has a length as well: that of the whole iterable, however far the loop is.
+ */
 static ech_status f_length(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     size_t n;
@@ -530,6 +631,10 @@ static ech_status f_length(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return ECH_OK;
 }
 
+/*
+ * Always a copy, also of a list. It has the input's origin: brackets and commas of a user's list
+ * stay data when they are printed.
+ */
 static ech_status f_list(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tseq *seq;
@@ -539,6 +644,10 @@ static ech_status f_list(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ECH_OK;
 }
 
+/*
+ * Items are turned into text as str() does it, so None joins as "None"; that is the reference with
+ * autoescape off. The separator loses its mark as well.
+ */
 static ech_status f_join(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tstr *sep;
@@ -558,6 +667,7 @@ static ech_status f_join(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return ech_tstr_join(vm, sep, items, true, ret);
 }
 
+/* A generator loses its first item by it, and no more. */
 static ech_status f_first(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_titer *it;
@@ -568,6 +678,10 @@ static ech_status f_first(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
                : ech_tv_undef_hint(vm, "no first item, sequence was empty", ret);
 }
 
+/*
+ * What reversed() takes in Python. A generator is not among them: `last` fails for it, while
+ * `reverse` reads it into a list first, as in Jinja.
+ */
 static bool is_reversible(const ech_tval v)
 {
     return v.kind == ECH_T_LIST || v.kind == ECH_T_TUPLE || v.kind == ECH_T_DICT ||
@@ -575,6 +689,7 @@ static bool is_reversible(const ech_tval v)
            v.kind == ECH_T_STR;
 }
 
+/* An iterator, not a list: it can be walked once and has no length. */
 static ech_status reversed(ech_tvm *const vm, const ech_tval v, ech_tval *const ret)
 {
     ech_titer *it;
@@ -586,12 +701,17 @@ static ech_status reversed(ech_tvm *const vm, const ech_tval v, ech_tval *const 
     return ECH_OK;
 }
 
+/* By the slice [::-1], which goes by characters and keeps each one's origin. */
 static ech_status reverse_str(ech_tvm *const vm, const ech_tval v, ech_tval *const ret)
 {
     const ech_tslice back = { .step = ech_tv_int(-1) };
     return ech_tv_slice_of(vm, v, &back, ret);
 }
 
+/*
+ * Text by its index, everything else by the first step of a walk from the end: no item but the last
+ * is looked at.
+ */
 static ech_status f_last(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_tval v = c->a[0];
@@ -610,12 +730,14 @@ static ech_status f_last(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
                : ech_tv_undef_hint(vm, "no last item, sequence was empty", ret);
 }
 
+/* Text gives text, a sequence an iterator, and only what can't be walked backwards is copied. */
 static ech_status f_reverse(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     if (c->a[0].kind == ECH_T_STR) return reverse_str(vm, c->a[0], ret);
     if (is_reversible(c->a[0])) return reversed(vm, c->a[0], ret);
     ech_tseq *seq;
     ECH_TRY(ech_tv_to_list(vm, c->a[0], &seq));
+    /* Its own copy, so it may be turned round in place. */
     for (size_t i = 0; i < seq->n / 2; i++) {
         const ech_tval swap = seq->items[i];
         seq->items[i] = seq->items[seq->n - 1 - i];
@@ -625,6 +747,11 @@ static ech_status f_reverse(ech_tvm *const vm, ech_tcall *const c, ech_tval *con
     return ECH_OK;
 }
 
+/*
+ * By `+`, from the start value on, so lists add up if the start is one. Text as a start is refused,
+ * as Python does, since it would be quadratic; text among the items fails at the first +, 0 being a
+ * number.
+ */
 static ech_status f_sum(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     ech_titer *it;
@@ -642,6 +769,10 @@ static ech_status f_sum(ech_tvm *const vm, ech_tcall *const c, ech_tval *const r
     }
 }
 
+/*
+ * count and length are Python's len(), which takes no keyword, hence "!". map and its kin bind
+ * their own arguments, since most of them are another filter's.
+ */
 const ech_tbuiltin ech_tfilters_seq[] = {
     { "batch", f_batch, "value linecount ?fill_with" },
     { "count", f_length, "!obj" },

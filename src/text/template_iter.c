@@ -54,7 +54,10 @@ static bool kind_of(const ech_tval v, ech_titer_kind *const ret)
     }
 }
 
-/* An iterator is its own iterator: what was taken from it is gone. */
+/*
+ * An iterator is its own iterator: what was taken from it is gone. The iterator is no copy: what it
+ * walks is asked item by item.
+ */
 ech_status ech_titer_open(ech_tvm *const vm, const ech_tval v, ech_titer **const ret)
 {
     if (v.kind == ECH_T_ITER) {
@@ -68,7 +71,10 @@ ech_status ech_titer_open(ech_tvm *const vm, const ech_tval v, ech_titer **const
     return ECH_OK;
 }
 
-/* What filters like map give: next is asked for each item, state is its own. */
+/*
+ * What filters like map give: next is asked for each item, state is its own. Not opened yet, so an
+ * input that can't be walked fails with the first item and not before.
+ */
 ech_status ech_titer_generator(ech_tvm *const vm, const ech_titer_kind kind, const ech_tval v,
                                const ech_tnext next, void *const state, ech_tval *const ret)
 {
@@ -79,6 +85,7 @@ ech_status ech_titer_generator(ech_tvm *const vm, const ech_titer_kind kind, con
     return ECH_OK;
 }
 
+/* One code point at a time: a slice of the text, so nothing is copied. */
 static ech_status next_char(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     const ech_tstr *const s = it->source.as.str;
@@ -93,7 +100,7 @@ static ech_status next_char(ech_tvm *const vm, ech_titer *const it, ech_tval *co
     return ECH_OK;
 }
 
-/* Keys, values or pairs; a dict itself gives keys. */
+/* Keys, values or pairs; a dict itself gives keys. Pairs are made when they are asked for. */
 static ech_status next_entry(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     const bool is_view = it->source.kind == ECH_T_VIEW;
@@ -122,6 +129,7 @@ static ech_status next_reversed(ech_tvm *const vm, ech_titer *const it, ech_tval
     } else if (it->source.kind == ECH_T_DICT) {
         *ret = it->source.as.dict->entries[i].key;
     } else if (it->source.kind == ECH_T_VIEW) {
+        /* A walk that begins at the entry, for one step. */
         ech_titer one = { .kind = ECH_TITER_DICT, .source = it->source, .pos = i };
         return next_entry(vm, &one, ret);
     } else {
@@ -130,6 +138,10 @@ static ech_status next_reversed(ech_tvm *const vm, ech_titer *const it, ech_tval
     return ECH_OK;
 }
 
+/*
+ * A generator inside a generator recurses, as deep as a template has put them on each other: hence
+ * the level. Once it has ended it stays at its end, and its function is not asked again.
+ */
 static ech_status next_generated(ech_tvm *const vm, ech_titer *const it, ech_tval *const ret)
 {
     if (it->is_done) return ECH_OK;

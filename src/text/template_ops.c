@@ -1,12 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Python's operators. Integers that would leave 64 bits are an error, never a wrong number. What
- * comes of data is data: a sum is data when either side is.
+ * comes of data is data: a sum is data when either side is, but strings know it byte by byte and
+ * keep it through joining.
+ *
+ * Which operator goes with which kinds, and what their errors say, is Python's. Numbers are one
+ * kind here: a bool is an integer, and an integer beside a float becomes one.
+ *
+ * Invariant: what costs more than a step is charged before it is done, so `'a' * 1000000000` ends
+ * by the limits and not by the machine's memory. Results are new values in the rendering's arena;
+ * operands never change, with one exception: a string that ends its memory may be extended in place
+ * (ech_tstr_concat), which nobody who holds the old one can see.
+ *
+ * Thread: the rendering's.
  */
 #include <math.h>
 
 #include "src/text/template_builtin.h"
 
+/*
+ * The numbers of the arguments may be larger: they are carried as text (BIGINT) and fail here when
+ * somebody computes with them.
+ */
 static ech_status overflow(ech_tvm *const vm)
 {
     return ech_tvm_raise(vm, "integer result does not fit 64 bits");
@@ -14,7 +29,8 @@ static ech_status overflow(ech_tvm *const vm)
 
 /*
  * The error Python would raise for these two types. An undefined operand is named instead: that is
- * the template's real mistake.
+ * the template's real mistake. The left one first, as Python evaluates. Text on the left of + has a
+ * message of its own in Python, by the concatenation that was tried.
  */
 static ech_status unsupported(ech_tvm *const vm, const char *const op, const ech_tval a,
                               const ech_tval b)
@@ -31,7 +47,10 @@ static ech_status unsupported(ech_tvm *const vm, const char *const op, const ech
 
 /* ---- repetition and concatenation ---- */
 
-/* A count that could only fail for want of memory fails at once, before it costs steps. */
+/*
+ * A count that could only fail for want of memory fails at once, before it costs steps. A negative
+ * count is none, and nothing repeated any number of times is nothing: no limit then.
+ */
 static ech_status repeat_count(ech_tvm *const vm, const ech_tval n, const size_t len,
                                size_t *const ret)
 {
@@ -41,7 +60,10 @@ static ech_status repeat_count(ech_tvm *const vm, const ech_tval n, const size_t
     return ECH_OK;
 }
 
-/* Step by step and charged each time, so that `'a' * n` can't outrun the limits. */
+/*
+ * Step by step and charged each time, so that `'a' * n` can't outrun the limits. Copies keep the
+ * origin of every byte. Markup stays markup, since nothing foreign is added.
+ */
 static ech_status repeat_str(ech_tvm *const vm, const ech_tstr *const s, const ech_tval n,
                              ech_tval *const ret)
 {
@@ -57,7 +79,10 @@ static ech_status repeat_str(ech_tvm *const vm, const ech_tstr *const s, const e
     return ECH_OK;
 }
 
-/* The items are shared, as in Python; only the list is new. */
+/*
+ * The items are shared, as in Python; only the list is new. [[]] * 3 holds one list three times; it
+ * makes no difference as long as lists don't change.
+ */
 static ech_status repeat_seq(ech_tvm *const vm, const ech_tval seq, const ech_tval n,
                              ech_tval *const ret)
 {
@@ -76,7 +101,10 @@ static ech_status repeat_seq(ech_tvm *const vm, const ech_tval seq, const ech_tv
     return ECH_OK;
 }
 
-/* A new list, data if either side is: its brackets and commas print with that origin. */
+/*
+ * A new list, data if either side is: its brackets and commas print with that origin. memcpy from a
+ * NULL pointer is undefined even for no bytes, hence the two conditions.
+ */
 static ech_status add_seqs(ech_tvm *const vm, const ech_tval a, const ech_tval b,
                            ech_tval *const ret)
 {
@@ -92,7 +120,10 @@ static ech_status add_seqs(ech_tvm *const vm, const ech_tval a, const ech_tval b
     return ECH_OK;
 }
 
-/* Markup escapes what it is joined with, whichever side it stands on. */
+/*
+ * Markup escapes what it is joined with, whichever side it stands on. Escaping text that is markup
+ * already changes nothing, so both sides go through it.
+ */
 static ech_status add_strs(ech_tvm *const vm, ech_tval a, ech_tval b, ech_tval *const ret)
 {
     const bool markup = a.as.str->is_markup || b.as.str->is_markup;
@@ -107,7 +138,10 @@ static ech_status add_strs(ech_tvm *const vm, ech_tval a, ech_tval b, ech_tval *
 
 /* ---- numbers ---- */
 
-/* By squaring. A negative exponent makes a float, as in Python. */
+/*
+ * By squaring. A negative exponent makes a float, as in Python. Only squares that are still needed
+ * are made: the last one might overflow without being part of the result. 0 ** 0 is 1.
+ */
 static ech_status int_power(ech_tvm *const vm, int64_t base, int64_t exp, ech_tval *const ret)
 {
     if (exp < 0) {
@@ -145,17 +179,25 @@ static ech_status int_op(ech_tvm *const vm, const ech_top op, const int64_t a, c
         break;
     case ECH_OP_DIV:
         if (b == 0) return ech_tvm_raise(vm, "division by zero");
+        /*
+         * True division, so 4 / 2 is 2.0. Python rounds once even where the operands have more than
+         * 53 bits; here each is rounded before.
+         */
         *ret = ech_tv_float((double)a / (double)b);
         return ECH_OK;
     case ECH_OP_FLOORDIV:
     case ECH_OP_MOD:
         if (b == 0) return ech_tvm_raise(vm, "integer division or modulo by zero");
+        /*
+         * INT64_MIN / -1 traps on x86, and its remainder with it. Every other quotient is just the
+         * negative, the remainder 0.
+         */
         if (b == -1) {
             if (op == ECH_OP_FLOORDIV && __builtin_sub_overflow(0, a, &r)) return overflow(vm);
             break;
         }
         r = op == ECH_OP_MOD ? a % b : a / b;
-        /* C rounds to zero, Python down. */
+        /* C rounds to zero, Python down: so the remainder has the divisor's sign. */
         if (a % b != 0 && (a % b < 0) != (b < 0)) r += op == ECH_OP_MOD ? b : -1;
         break;
     default:
@@ -165,7 +207,10 @@ static ech_status int_op(ech_tvm *const vm, const ech_top op, const int64_t a, c
     return ECH_OK;
 }
 
-/* Python's %: the sign is the divisor's, also of a zero. */
+/*
+ * Python's %: the sign is the divisor's, also of a zero. fmod alone has the dividend's sign. Adding
+ * b may round, as it does in Python.
+ */
 static double float_mod(const double a, const double b)
 {
     const double m = fmod(a, b);
@@ -173,7 +218,11 @@ static double float_mod(const double a, const double b)
     return (m < 0) != (b < 0) ? m + b : m;
 }
 
-/* Python's //, step by step as its own code does it, since floor(a / b) rounds twice. */
+/*
+ * Python's //, step by step as its own code does it, since floor(a / b) rounds twice. (a - mod) / b
+ * is nearly whole, and the last two lines take the whole number it is near to: 1.0 // 0.1 is 9.0,
+ * since 0.1 is a bit more than a tenth.
+ */
 static double float_floordiv(const double a, const double b)
 {
     const double mod = fmod(a, b);
@@ -184,7 +233,11 @@ static double float_floordiv(const double a, const double b)
     return div - down > 0.5 ? down + 1.0 : down;
 }
 
-/* Python raises where C gives an infinity, and goes on in complex numbers where C gives NaN. */
+/*
+ * Python raises where C gives an infinity, and goes on in complex numbers where C gives NaN. pow of
+ * finite operands that overflows is OverflowError there; an infinite operand gives an infinite
+ * result in both.
+ */
 static ech_status float_power(ech_tvm *const vm, const double a, const double b,
                               ech_tval *const ret)
 {
@@ -198,6 +251,10 @@ static ech_status float_power(ech_tvm *const vm, const double a, const double b,
     return ECH_OK;
 }
 
+/*
+ * Divisors of zero are caught before, for all three operators: C would give an infinity or NaN.
+ * Sums and products may become infinite, as in Python.
+ */
 static ech_status float_op(ech_tvm *const vm, const ech_top op, const double a, const double b,
                            ech_tval *const ret)
 {
@@ -228,7 +285,10 @@ static ech_status float_op(ech_tvm *const vm, const ech_top op, const double a, 
     }
 }
 
-/* A bool is an integer here, as in Python: True + True is 2. */
+/*
+ * A bool is an integer here, as in Python: True + True is 2. One float makes both floats. The
+ * result keeps no spelling: it is a number of its own.
+ */
 static ech_status num_op(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
                          ech_tval *const ret)
 {
@@ -241,6 +301,7 @@ static ech_status num_op(ech_tvm *const vm, const ech_top op, const ech_tval a, 
     return ECH_OK;
 }
 
+/* Ranges and views are sequences in Python, but know neither + nor *. */
 static bool is_seq(const ech_tval v)
 {
     return v.kind == ECH_T_LIST || v.kind == ECH_T_TUPLE;
@@ -248,11 +309,14 @@ static bool is_seq(const ech_tval v)
 
 /*
  * Lists add to lists and tuples to tuples, never one to the other. Repetition works from both
- * sides, and % on a text is formatting whatever stands on the right.
+ * sides, and % on a text is formatting whatever stands on the right. The order of the tests is that
+ * of Python's types: numbers first, then what the left side can do, then the right. What is left
+ * has no such operator.
  */
 ech_status ech_tv_binary(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
                          ech_tval *const ret)
 {
+    /* In the order of ech_top; the power is named as Python names it. */
     static const char *const names[] = { "+", "-", "*", "/", "//", "%", "** or pow()" };
     if (ech_tv_is_num(a) && ech_tv_is_num(b)) return num_op(vm, op, a, b, ret);
     if (op == ECH_OP_ADD) {
@@ -269,7 +333,10 @@ ech_status ech_tv_binary(ech_tvm *const vm, const ech_top op, const ech_tval a, 
     return unsupported(vm, names[op], a, b);
 }
 
-/* -INT64_MIN has no 64-bit value; unary plus only checks its operand. */
+/*
+ * -INT64_MIN has no 64-bit value; unary plus only checks its operand. A bool becomes an integer by
+ * either sign.
+ */
 ech_status ech_tv_negate(ech_tvm *const vm, const ech_tval a, const bool negate,
                          ech_tval *const ret)
 {
@@ -291,7 +358,11 @@ ech_status ech_tv_negate(ech_tvm *const vm, const ech_tval a, const bool negate,
 
 /* ---- comparisons ---- */
 
-/* The empty text is in every text. Searching is charged by length, not by hits. */
+/*
+ * The empty text is in every text. Searching is charged by length, not by hits. Bytes will do: in
+ * UTF-8 no character's bytes stand within another's. An undefined item is a plain TypeError in
+ * Python, so it isn't named here either.
+ */
 static ech_status contains_str(ech_tvm *const vm, const ech_tstr *const s, const ech_tval item,
                                bool *const ret)
 {
@@ -310,7 +381,9 @@ static ech_status contains_str(ech_tvm *const vm, const ech_tstr *const s, const
 
 /*
  * Keys by hash where there are any; everything else is walked and compared with ==, so a generator
- * is used up by `in`, as in Python.
+ * is used up by `in`, as in Python. It ends at the first hit, and a generator goes on behind it. An
+ * undefined value holds nothing and is no error: `in` walks it as an empty row. What can't be a key
+ * fails beside a dict, but only there.
  */
 ech_status ech_tv_contains(ech_tvm *const vm, const ech_tval seq, const ech_tval item,
                            bool *const ret)
@@ -337,7 +410,11 @@ ech_status ech_tv_contains(ech_tvm *const vm, const ech_tval seq, const ech_tval
     return ECH_OK;
 }
 
-/* All orders come from < alone, so that there is one place that knows which kinds have one. */
+/*
+ * All orders come from < alone, so that there is one place that knows which kinds have one. An
+ * operand the other way round is why `a > b` of two kinds fails with a message about <. == never
+ * fails: what has nothing to compare is different.
+ */
 ech_status ech_tv_compare(ech_tvm *const vm, const ech_top op, const ech_tval a, const ech_tval b,
                           bool *const ret)
 {
@@ -362,7 +439,10 @@ ech_status ech_tv_compare(ech_tvm *const vm, const ech_top op, const ech_tval a,
     default:
         break;
     }
-    /* a <= b is not (b < a) but for NaN, which is in no order. */
+    /*
+     * a <= b is "not b < a" but for NaN, which is in no order. The comparison is made all the same,
+     * for the error that the other side may deserve.
+     */
     if ((a.kind == ECH_T_FLOAT && isnan(a.as.f)) || (b.kind == ECH_T_FLOAT && isnan(b.as.f))) {
         ECH_TRY(ech_tv_less(vm, a, b, &r));
         *ret = false;

@@ -21,6 +21,10 @@ static bool at(const ech_tparser *const p, const ech_ttok kind)
 
 /* ---- shared ---- */
 
+/*
+ * An error of the lexer stands in the list as a token; its message wins over what the parser
+ * expected in its place.
+ */
 ech_status ech_tparse_fail(ech_tparser *const p, const ech_ttoken *const where,
                            const char *const fmt, ...)
 {
@@ -143,6 +147,7 @@ ech_status ech_tparse_done(ech_tparser *const p, ech_tnode *const n)
     return ECH_OK;
 }
 
+/* Doubling in an arena leaves the old arrays there: together less than the last one. */
 ech_status ech_tparse_push(ech_tparser *const p, ech_tnodes *const list, size_t *const cap,
                            ech_tnode *const node)
 {
@@ -195,6 +200,7 @@ ech_status ech_tparse_name_token(ech_tparser *const p, ech_tname **const ret)
 
 static ech_status parse_statement(ech_tparser *p, ech_tnode **ret);
 
+/* No list: only the end of the source ends the body. */
 static bool at_end_name(const ech_tparser *const p, const char *const *ends)
 {
     for (; ends != NULL && *ends != NULL; ends++) {
@@ -214,6 +220,7 @@ static ech_status parse_data(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_done(p, *ret);
 }
 
+/* "{{" tuple "}}": {{ a, b }} prints a tuple. */
 static ech_status parse_output(ech_tparser *const p, ech_tnode **const ret)
 {
     ech_tnode *expr;
@@ -267,13 +274,15 @@ static ech_status parse_block(ech_tparser *const p, const char *const *const end
     return ECH_OK;
 }
 
+/* The names that end a body; the first that begins with "end" is what an error calls missing. */
 #define ENDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 /* ---- statements ---- */
 
 /*
  * `recursive` ends the iterable's tuple, so it is no name there. The filter is one expression: no
- * tuple.
+ * tuple. "for" target "in" tuple ["if" expr] ["recursive"]. The tuple takes no `if` of its own,
+ * which is left for the filter.
  */
 static ech_status parse_for(ech_tparser *const p, ech_tnode *const node)
 {
@@ -288,7 +297,10 @@ static ech_status parse_for(ech_tparser *const p, ech_tnode *const node)
     return ECH_OK;
 }
 
-/* elifs are nodes of their own in list, each with its test and body. */
+/*
+ * elifs are nodes of their own in list, each with its test and body. A row of elifs is one node
+ * high, however long it is.
+ */
 static ech_status parse_if(ech_tparser *const p, ech_tnode *const node)
 {
     size_t cap = 0;
@@ -312,6 +324,7 @@ static ech_status parse_if(ech_tparser *const p, ech_tnode *const node)
     }
 }
 
+/* "set" target "=" tuple, or as a block "set" target filters … "endset". */
 static ech_status parse_set(ech_tparser *const p, ech_tnode *const node)
 {
     ECH_TRY(ech_tparse_target(p, true, NULL, &node->a));
@@ -348,6 +361,7 @@ static ech_status parse_signature(ech_tparser *const p, ech_tnode *const node)
     return ECH_OK;
 }
 
+/* "macro" NAME signature … "endmacro" */
 static ech_status parse_macro(ech_tparser *const p, ech_tnode *const node)
 {
     ECH_TRY(ech_tparse_name_token(p, &node->name));
@@ -355,6 +369,10 @@ static ech_status parse_macro(ech_tparser *const p, ech_tnode *const node)
     return parse_block(p, ENDS("endmacro"), true, &node->body);
 }
 
+/*
+ * "call" [signature] call … "endcall": the body becomes the macro that the called one knows as
+ * `caller`.
+ */
 static ech_status parse_call_block(ech_tparser *const p, ech_tnode *const node)
 {
     if (at(p, ECH_TOK_LPAREN)) ECH_TRY(parse_signature(p, node));
@@ -363,12 +381,19 @@ static ech_status parse_call_block(ech_tparser *const p, ech_tnode *const node)
     return parse_block(p, ENDS("endcall"), true, &node->body);
 }
 
+/*
+ * "filter" NAME [arguments] filters … "endfilter": the node of the innermost filter has no input.
+ */
 static ech_status parse_filter_block(ech_tparser *const p, ech_tnode *const node)
 {
     ECH_TRY(ech_tparse_filters(p, NULL, true, &node->a));
     return parse_block(p, ENDS("endfilter"), true, &node->body);
 }
 
+/*
+ * "with" [target "=" expr ("," …)*] … "endwith". Targets and values are two lists, of the same
+ * length.
+ */
 static ech_status parse_with(ech_tparser *const p, ech_tnode *const node)
 {
     size_t cap = 0, vcap = 0;
@@ -399,6 +424,7 @@ static ech_status parse_block_tag(ech_tparser *const p, ech_tnode *const node)
     return ECH_OK;
 }
 
+/* "print" [expr ("," expr)*], as {{ }} for each. */
 static ech_status parse_print(ech_tparser *const p, ech_tnode *const node)
 {
     size_t cap = 0;
@@ -443,8 +469,10 @@ static const struct {
     { "continue", ECH_N_CONTINUE, parse_nothing },
 };
 
+/* What needs a second template, or switches escaping on. */
 static const char *const refused[] = { "include", "import", "from", "extends", "autoescape" };
 
+/* Each nests a body, so each counts for the depth, even those that have none. */
 static ech_status parse_statement(ech_tparser *const p, ech_tnode **const ret)
 {
     const ech_ttoken *const where = p->tok;
@@ -471,6 +499,7 @@ static ech_status parse_statement(ech_tparser *const p, ech_tnode **const ret)
     return ech_tparse_fail(p, where, "unknown tag '%.80s'", where->name->ptr);
 }
 
+/* The only way out but an error is the end of the source. */
 ech_status ech_tparse(ech_tcompiler *const c, const ech_ttoken *const tokens, ech_tnodes *const ret)
 {
     ech_tparser p = { .c = c, .tok = tokens };

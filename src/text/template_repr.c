@@ -2,8 +2,17 @@
 /*
  * Values as text: Python's str() and repr(), and markupsafe's escape().
  *
- * The bytes that a value is printed with are data when the value is: the brackets of a list that
- * came from the arguments, the quotes and escapes of a string, the digits of a number.
+ * A template that prints a list or a dict prints what Python would, to the last quote: models were
+ * trained on such prompts, and one byte more is another token.
+ *
+ * Invariant: the bytes that a value is printed with are data when the value is: the brackets of a
+ * list that came from the arguments, the quotes and escapes of a string, the digits of a number. So
+ * nobody can write a control token by having a list printed around it.
+ *
+ * Everything is appended to a builder of the rendering, whose limits bound the length; nesting is
+ * bounded by ech_tvm_enter(). Thread: the rendering's.
+ *
+ * Left out: addresses, and the names of Python's classes for what only Python has.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +32,9 @@ static ech_status put(ech_tbuild *const b, const char *const text, const bool is
 /*
  * The shortest digits that read back as the same double, and where the point stands: what Python's
  * repr() starts from. 15 digits always survive a round trip through text, so only 15, 16 and 17 are
- * tried; zeros at the end are no digits of the shortest form.
+ * tried; zeros at the end are no digits of the shortest form. 17 always do. The sign is the
+ * caller's, and so is zero's, whose digit is one "0". The number printed has the form d.ddde±xx, so
+ * the point stands one behind the exponent.
  */
 static void shortest_digits(const double f, char digits[24], int *const ret_point)
 {
@@ -46,6 +57,8 @@ static void shortest_digits(const double f, char digits[24], int *const ret_poin
 
 /*
  * Plain notation from 1e-4 up to below 1e16, as Python has it; always with a point or an exponent.
+ * At most 24 characters. The zeros between the digits and the point are cut from a row of as many
+ * as can be needed.
  */
 size_t ech_tfloat_repr(const double f, char *const out)
 {
@@ -72,7 +85,8 @@ size_t ech_tfloat_repr(const double f, char *const out)
 
 /*
  * Numbers that kept their spelling print it; floats switch to an exponent where repr() does, below
- * 1e-4 and from 1e16 on.
+ * 1e-4 and from 1e16 on. A bool is asked for first: it is an integer otherwise. A spelling is there
+ * only where it is to be kept.
  */
 static ech_status print_number(ech_tbuild *const b, const ech_tval v)
 {
@@ -88,7 +102,12 @@ static ech_status print_number(ech_tbuild *const b, const ech_tval v)
 
 /* ---- strings ---- */
 
-/* Python escapes what isn't printable, by its own table of categories: \x, \u or \U by size. */
+/*
+ * Python escapes what isn't printable, by its own table of categories: \x, \u or \U by size. The
+ * four with a short form come first. Of the two quotes only the one around the text is escaped. Not
+ * printable are control and format characters, every blank but U+0020, private use, and what
+ * Unicode has not assigned.
+ */
 static ech_status repr_char(ech_tbuild *const b, const uint32_t cp, const char quote,
                             const bool is_data)
 {
@@ -115,7 +134,11 @@ static ech_status repr_char(ech_tbuild *const b, const uint32_t cp, const char q
     return put(b, text, is_data);
 }
 
-/* Single quotes, unless the text has some and no double ones. */
+/*
+ * Single quotes, unless the text has some and no double ones. Each byte keeps its own origin; the
+ * quotes have that of the character beside them, so a user's text can't end in a quote of the
+ * template. The empty text has one origin for all. Markup shows itself as Markup('…').
+ */
 static ech_status repr_str(ech_tbuild *const b, const ech_tstr *const s)
 {
     const bool single = memchr(s->ptr, '\'', s->len) != NULL,
@@ -130,6 +153,7 @@ static ech_status repr_str(ech_tbuild *const b, const ech_tstr *const s)
         uint32_t cp;
         const int n = ech_utf8_decode(s->ptr + at, s->len - at, &cp);
         ECH_TRY(repr_char(b, cp, quote, ech_tstr_data_at(s, at)));
+        /* Values are valid UTF-8; the step of one only keeps the loop going. */
         at += n > 0 ? (size_t)n : 1;
     }
     ECH_TRY(put(b, q, s->len > 0 ? ech_tstr_data_at(s, s->len - 1) : is_data));
@@ -138,7 +162,10 @@ static ech_status repr_str(ech_tbuild *const b, const ech_tstr *const s)
 
 /* ---- containers ---- */
 
-/* Brackets and commas have the list's origin, each item its own. */
+/*
+ * Brackets and commas have the list's origin, each item its own. Items by repr(), so texts inside
+ * have quotes.
+ */
 static ech_status repr_items(ech_tbuild *const b, const ech_tseq *const seq, const bool is_data)
 {
     for (size_t i = 0; i < seq->n; i++) {
@@ -148,7 +175,7 @@ static ech_status repr_items(ech_tbuild *const b, const ech_tseq *const seq, con
     return ECH_OK;
 }
 
-/* One item needs its comma. */
+/* One item needs its comma. (1) would be a number in parentheses. */
 static ech_status repr_tuple(ech_tbuild *const b, const ech_tval v)
 {
     ECH_TRY(put(b, "(", v.is_data));
@@ -156,6 +183,7 @@ static ech_status repr_tuple(ech_tbuild *const b, const ech_tval v)
     return put(b, v.as.seq->n == 1 ? ",)" : ")", v.is_data);
 }
 
+/* In the order of insertion; keys by repr() as well, for they need not be text. */
 static ech_status repr_dict(ech_tbuild *const b, const ech_tdict *const d, const bool is_data)
 {
     ECH_TRY(put(b, "{", is_data));
@@ -179,6 +207,10 @@ static ech_status repr_view(ech_tbuild *const b, const ech_tval v)
     return put(b, "])", v.is_data);
 }
 
+/*
+ * The step is left out when it is 1, as Python does. Three numbers of at most 20 characters fit. A
+ * range comes from the template, so its text is the template's.
+ */
 static ech_status repr_range(ech_tbuild *const b, const ech_trange *const r)
 {
     char text[100];
@@ -193,7 +225,8 @@ static ech_status repr_range(ech_tbuild *const b, const ech_trange *const r)
 
 /*
  * Things that a template can print but nobody should: functions, macros, loops. Addresses are left
- * out, so the text is the same every time.
+ * out, so the text is the same every time. Names are cut, so that the buffer is enough. The text is
+ * the template's: none of them comes with the arguments.
  */
 static ech_status repr_object(ech_tbuild *const b, const ech_tval v)
 {
@@ -222,6 +255,7 @@ static ech_status repr_object(ech_tbuild *const b, const ech_tval v)
     }
 }
 
+/* An undefined value has a repr inside of a list, though it prints as nothing by itself. */
 static ech_status repr_any(ech_tbuild *const b, const ech_tval v)
 {
     switch (v.kind) {
@@ -258,7 +292,10 @@ static ech_status repr_any(ech_tbuild *const b, const ech_tval v)
     }
 }
 
-/* The depth is bounded here, for values that a template nests as for those it is given. */
+/*
+ * The depth is bounded here, for values that a template nests as for those it is given. After an
+ * error the depth stays as it is: the rendering is over.
+ */
 ech_status ech_tv_repr(ech_tbuild *const b, const ech_tval v)
 {
     ECH_TRY(ech_tvm_enter(b->vm));
@@ -267,7 +304,10 @@ ech_status ech_tv_repr(ech_tbuild *const b, const ech_tval v)
     return ECH_OK;
 }
 
-/* str(): text as it is, everything else by repr(). Undefined values print nothing. */
+/*
+ * str(): text as it is, everything else by repr(). Undefined values print nothing. It is what {{ }}
+ * does with a value.
+ */
 ech_status ech_tv_print(ech_tbuild *const b, const ech_tval v)
 {
     if (v.kind == ECH_T_STR) return ech_tbuild_str(b, v.as.str);
@@ -275,7 +315,10 @@ ech_status ech_tv_print(ech_tbuild *const b, const ech_tval v)
     return ech_tv_repr(b, v);
 }
 
-/* soft keeps text that is markup as it is. */
+/*
+ * soft keeps text that is markup as it is. Text that needs no change is given back itself and not
+ * copied, for strings never change.
+ */
 ech_status ech_tv_to_str(ech_tvm *const vm, const ech_tval v, const bool soft, ech_tstr **const ret)
 {
     ech_tval s = v;
@@ -290,7 +333,11 @@ ech_status ech_tv_to_str(ech_tvm *const vm, const ech_tval v, const bool soft, e
     return ECH_OK;
 }
 
-/* markupsafe's five characters, and `&` first of all; text that is markup already stays. */
+/*
+ * markupsafe's five characters, and `&` first of all; text that is markup already stays. Done in
+ * one pass, so the order of the five doesn't matter, as it would in five replacements. What an
+ * escaped character becomes has that character's origin. Plain stretches are copied as a whole.
+ */
 ech_status ech_tv_escape(ech_tvm *const vm, const ech_tval v, ech_tval *const ret)
 {
     ech_tstr *s;
@@ -320,7 +367,10 @@ ech_status ech_tv_escape(ech_tvm *const vm, const ech_tval v, ech_tval *const re
     return ECH_OK;
 }
 
-/* One level deep, as markupsafe wraps what str's methods return. */
+/*
+ * One level deep, as markupsafe wraps what str's methods return. The list was made by the method
+ * and belongs to nobody else yet, so it is changed in place.
+ */
 ech_status ech_tv_mark_result(ech_tvm *const vm, ech_tval *const v)
 {
     if (v->kind == ECH_T_STR) return ech_tv_marked(vm, v->as.str, true, v);

@@ -18,7 +18,11 @@
 
 /* ---- case ---- */
 
-/* Python's rule for a capital sigma at the end of a word. */
+/*
+ * Python's rule for a capital sigma at the end of a word. A cased letter before it and none behind
+ * it, with apostrophes, dots and marks looked through. Each walk ends at the first character that
+ * counts.
+ */
 static bool is_final_sigma(const ech_tstr *const s, const size_t at, const size_t next)
 {
     uint32_t cp = 0;
@@ -40,6 +44,7 @@ static bool is_final_sigma(const ech_tstr *const s, const size_t at, const size_
     return true;
 }
 
+/* The one letter whose small form depends on its neighbours. */
 static int map_lower(const ech_tstr *const s, const size_t at, const size_t next, const uint32_t cp,
                      uint32_t *const out)
 {
@@ -79,6 +84,7 @@ static int map_char(const ech_tstr *const s, const size_t at, const size_t next,
     }
 }
 
+/* Markup stays markup: changing case makes no brackets. */
 ech_status ech_tstr_case(ech_tvm *const vm, const ech_tstr *const s, const ech_tcase how,
                          ech_tval *const ret)
 {
@@ -162,6 +168,7 @@ ech_status ech_tstr_strip(ech_tvm *const vm, const ech_tstr *const s, const ech_
     return ech_tv_slice(vm, s, from, to - from, ret);
 }
 
+/* None means white space, as no argument does. */
 static ech_status strip_arg(ech_tvm *const vm, ech_tcall *const c, const int sides,
                             ech_tval *const ret)
 {
@@ -183,7 +190,10 @@ static ech_status m_rstrip(ech_tvm *const vm, ech_tcall *const c, ech_tval *cons
     return strip_arg(vm, c, 2, ret);
 }
 
-/* Once, not as often as it stands there: that is what tells it from lstrip. */
+/*
+ * Once, not as often as it stands there: that is what tells it from lstrip. Bytes are compared, as
+ * a whole prefix can only match at a character's border.
+ */
 static ech_status m_removeprefix(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tstr *const s = self_of(c);
@@ -194,6 +204,7 @@ static ech_status m_removeprefix(ech_tvm *const vm, ech_tcall *const c, ech_tval
     return ech_tv_slice(vm, s, cut, s->len - cut, ret);
 }
 
+/* The same from the end: UTF-8 can't match in the middle of a character. */
 static ech_status m_removesuffix(ech_tvm *const vm, ech_tcall *const c, ech_tval *const ret)
 {
     const ech_tstr *const s = self_of(c);

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The builtin tests, `x is name`: Jinja's, all of them, with its other spellings (`is eq`,
- * `is ==`, `is equalto`). A test gives true or false and nothing that has an origin; those that
- * compare go through the operators, so that errors are Python's too.
+ * The builtin tests, `x is name`: Jinja's, all of them, with its other spellings (`is eq`, `is ==`,
+ * `is equalto`). A test gives true or false and nothing that has an origin; those that compare go
+ * through the operators, so that errors are Python's too.
+ *
+ * Where Jinja asks for a Python type or a protocol, the kinds stand for it: a mapping is a dict,
+ * and a sequence has a length and an index. Tests on the kind never fail, whatever they get, and so
+ * answer for undefined values as well.
+ *
+ * Owns nothing but its table. Thread: the rendering's.
  */
 #include "src/text/template_builtin.h"
 
@@ -54,17 +60,20 @@ static ech_status t_divisibleby(ech_tvm *const vm, ech_tcall *const c, ech_tval 
 KIND_TEST(defined, v.kind != ECH_T_UNDEFINED)
 KIND_TEST(undefined, v.kind == ECH_T_UNDEFINED)
 KIND_TEST(none, v.kind == ECH_T_NONE)
+/* By the exact kind: 1 is not true, and true is not an integer, as in Jinja. */
 KIND_TEST(boolean, v.kind == ECH_T_BOOL)
 KIND_TEST(false, v.kind == ECH_T_BOOL && !v.as.b)
 KIND_TEST(true, v.kind == ECH_T_BOOL && v.as.b)
 KIND_TEST(integer, v.kind == ECH_T_INT || v.kind == ECH_T_BIGINT)
 KIND_TEST(float, v.kind == ECH_T_FLOAT)
+/* But true is a number, for Python's bool is an int. */
 KIND_TEST(number, ech_tv_is_num(v) || v.kind == ECH_T_BIGINT)
 KIND_TEST(string, v.kind == ECH_T_STR)
 KIND_TEST(mapping, v.kind == ECH_T_DICT)
 KIND_TEST(sequence, ech_tv_has_len(v) && v.kind != ECH_T_VIEW)
 KIND_TEST(iterable, ech_tv_is_iterable(v))
 KIND_TEST(escaped, v.kind == ECH_T_STR && v.as.str->is_markup)
+/* Undefined is callable in Python: calling it raises the error that names it. */
 KIND_TEST(callable, v.kind == ECH_T_FUNC || v.kind == ECH_T_MACRO || v.kind == ECH_T_JOINER ||
                         v.kind == ECH_T_LOOP || v.kind == ECH_T_UNDEFINED)
 KIND_TEST(sameas, ech_tv_same(v, c->a[1]))
@@ -91,7 +100,11 @@ static ech_status t_upper(ech_tvm *const vm, ech_tcall *const c, ech_tval *const
     return str_method(vm, c, "isupper", ret);
 }
 
-/* The name of a filter or test that exists; other values only fail where Python can't hash them. */
+/*
+ * The name of a filter or test that exists; other values only fail where Python can't hash them.
+ * Longer names than the buffer belong to nothing; the empty name stands for them, and finds
+ * nothing.
+ */
 static ech_status known(ech_tvm *const vm, const ech_tval v,
                         const ech_tbuiltin *(*const find)(const char *), ech_tval *const ret)
 {
@@ -112,6 +125,7 @@ static ech_status t_test(ech_tvm *const vm, ech_tcall *const c, ech_tval *const 
     return known(vm, c->a[0], ech_ttest_find, ret);
 }
 
+/* The tests' order of arguments is the operator's: `a is lt b` is a < b, `a is in b` is a in b. */
 static ech_status compare(ech_tvm *const vm, ech_tcall *const c, const ech_top op,
                           ech_tval *const ret)
 {
@@ -192,6 +206,7 @@ static const ech_tbuiltin tests[] = {
     { NULL, NULL, NULL },
 };
 
+/* For the parser, and for select() and its kin with a name that is known late. */
 const ech_tbuiltin *ech_ttest_find(const char *const name)
 {
     return ech_tbuiltin_in(tests, name, strlen(name));

@@ -2,6 +2,10 @@
 /*
  * Character properties on top of utf8proc, with Python's exceptions (template_ranges.c). Where
  * Unicode versions differ, utf8proc's is used, not that of any one Python.
+ *
+ * Each function answers for one code point and asks nothing of its surroundings; what depends on
+ * the word (the final sigma, titles) is the caller's. ASCII is answered first where it is common.
+ * No state: any thread.
  */
 #include "src/text/template_text.h"
 
@@ -20,6 +24,7 @@ bool ech_ttext_is_space(const uint32_t cp)
            cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
+/* The length of the white space character at the front; 0 for none. */
 size_t ech_ttext_space(const char *const s, const size_t len)
 {
     uint32_t cp;
@@ -29,6 +34,7 @@ size_t ech_ttext_space(const char *const s, const size_t len)
     return n > 0 && ech_ttext_is_space(cp) ? (size_t)n : 0;
 }
 
+/* Back to each character's first byte, as what continues it tells nothing of its kind. */
 size_t ech_ttext_rstrip(const char *const s, size_t len)
 {
     while (len > 0) {
@@ -134,11 +140,13 @@ bool ech_ttext_is_decimal(const uint32_t cp)
     return category(cp) == UTF8PROC_CATEGORY_ND;
 }
 
+/* str.isdigit(): decimals, and figures like superscripts that have a digit's value. */
 bool ech_ttext_is_digit(const uint32_t cp)
 {
     return ech_ttext_is_decimal(cp) || is_in(ech_ttext_digits, ech_ttext_n_digits, cp);
 }
 
+/* str.isnumeric(): fractions and Roman numerals too, and the ideographs that are numbers. */
 bool ech_ttext_is_numeric(const uint32_t cp)
 {
     const utf8proc_category_t c = category(cp);
@@ -146,6 +154,7 @@ bool ech_ttext_is_numeric(const uint32_t cp)
            is_in(ech_ttext_numerals, ech_ttext_n_numerals, cp);
 }
 
+/* Other_Uppercase beside the letters: circled ones, Roman numerals. */
 bool ech_ttext_is_upper(const uint32_t cp)
 {
     if (cp < 0x80) return cp >= 'A' && cp <= 'Z';
@@ -160,6 +169,7 @@ bool ech_ttext_is_lower(const uint32_t cp)
            is_in(ech_ttext_other_lower, ech_ttext_n_other_lower, cp);
 }
 
+/* The few digraphs with one capital part, and Greek with iota adscript. */
 bool ech_ttext_is_title(const uint32_t cp)
 {
     return category(cp) == UTF8PROC_CATEGORY_LT;
@@ -208,6 +218,7 @@ static int copy_special(const uint32_t from[3], uint32_t out[3])
     return n;
 }
 
+/* At most three code points, so callers have room for them on the stack. */
 int ech_ttext_upper(const uint32_t cp, uint32_t out[3])
 {
     const ech_ttext_special *const s = cp < 0x80 ? NULL : find_special(cp);

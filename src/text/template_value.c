@@ -78,6 +78,7 @@ ech_status ech_tvm_enter(ech_tvm *const vm)
     return ECH_OK;
 }
 
+/* Zeroed memory. A product that would overflow is more than any limit. */
 ech_status ech_tvm_alloc(ech_tvm *const vm, const size_t n, const size_t size, void *const ret)
 {
     void *const p = ech_arena_array(&vm->arena, n, size);
@@ -88,6 +89,7 @@ ech_status ech_tvm_alloc(ech_tvm *const vm, const size_t n, const size_t size, v
 
 /* ---- sequences ---- */
 
+/* With room for cap items and none of them set; 0 takes no memory for items. */
 ech_status ech_tseq_new(ech_tvm *const vm, const size_t cap, ech_tseq **const ret)
 {
     ech_tseq *seq;
@@ -149,6 +151,10 @@ static uint64_t mix(uint64_t h)
     return h;
 }
 
+/*
+ * FNV-1a. No secret in it: texts made to collide cost their sender steps, and then the rendering
+ * ends.
+ */
 static uint64_t hash_bytes(const char *const p, const size_t len)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -158,7 +164,10 @@ static uint64_t hash_bytes(const char *const p, const size_t len)
     return mix(h ^ len);
 }
 
-/* Numbers that are equal hash alike: 1, 1.0, True. */
+/*
+ * Numbers that are equal hash alike: 1, 1.0, True. Below the bound the integer is the double's
+ * exact value.
+ */
 static uint64_t hash_float(const double f)
 {
     if (f == floor(f) && fabs(f) < 9.0e18) return mix((uint64_t)(int64_t)f);
@@ -169,6 +178,7 @@ static uint64_t hash_float(const double f)
 
 /*
  * Lists and dicts can change, so Python refuses to hash them; tuples are hashed by what they hold.
+ * What else there is may be a key by its kind, and == tells such keys apart.
  */
 static ech_status hash_value(ech_tvm *const vm, const ech_tval v, uint64_t *const ret)
 {
@@ -217,7 +227,10 @@ ech_status ech_tdict_new(ech_tvm *const vm, ech_tdict **const ret)
     return ech_tvm_alloc(vm, 1, sizeof **ret, ret);
 }
 
-/* The entry with the key, or SIZE_MAX. */
+/*
+ * The entry with the key, or SIZE_MAX. Hashes are kept with the entries: keys are compared only
+ * where they agree.
+ */
 static ech_status dict_lookup(ech_tvm *const vm, const ech_tdict *const d, const ech_tval key,
                               const uint64_t hash, size_t *const ret)
 {
@@ -258,7 +271,10 @@ static void index_entry(ech_tdict *const d, const size_t i)
     d->index[at] = (uint32_t)(i + 1);
 }
 
-/* Room for one more entry; rebuilds the index when it is half full. */
+/*
+ * Room for one more entry; rebuilds the index when it is half full. Old entries and the old index
+ * stay in the arena, as with lists.
+ */
 static ech_status dict_grow(ech_tvm *const vm, ech_tdict *const d)
 {
     if (d->n < d->cap) return ECH_OK;
@@ -278,7 +294,10 @@ static ech_status dict_grow(ech_tvm *const vm, ech_tdict *const d)
     return ECH_OK;
 }
 
-/* A new key goes to the end: dicts keep their order, as Python's do. */
+/*
+ * A new key goes to the end: dicts keep their order, as Python's do. A key that is there keeps its
+ * place and its first spelling: 1, then True, stays 1.
+ */
 ech_status ech_tdict_set(ech_tvm *const vm, ech_tdict *const d, const ech_tval key,
                          const ech_tval value)
 {

@@ -27,6 +27,7 @@ static bool is_word(const uint32_t cp)
     return (ech_char_flags_of(cp) & ECH_CHAR_WORD) != 0;
 }
 
+/* The ends of the text count as borders. */
 static bool is_single_word(const char *const text, const size_t len, const size_t from,
                            const size_t to)
 {
@@ -35,7 +36,10 @@ static bool is_single_word(const char *const text, const size_t len, const size_
     return to == len || ech_utf8_decode(text + to, len - to, &next) <= 0 || !is_word(next);
 }
 
-/* Where the white space before text[from] begins, not below floor. */
+/*
+ * Where the white space before text[from] begins, not below floor. The floor is the end of the
+ * match before, which may have taken this space already: the caller then drops the token.
+ */
 static size_t space_start(const char *const text, size_t from, const size_t floor)
 {
     while (from > 0 && ech_char_is_space(char_before(text, from))) {
@@ -57,7 +61,10 @@ static size_t space_end(const char *const text, const size_t len, size_t to)
     return to;
 }
 
-/* Whether a match may count, by who wrote its bytes. */
+/*
+ * Whether a match may count, by who wrote its bytes. Guarded are special tokens and the template's
+ * markers: one byte of data among theirs is enough to make them plain text.
+ */
 static bool is_allowed(const ech_match_rule *const rule, const ech_added_token *const token,
                        const size_t from, const size_t to)
 {
@@ -73,7 +80,10 @@ static bool is_allowed(const ech_match_rule *const rule, const ech_added_token *
     return true;
 }
 
-/* The longest token that begins at text[at]; 0 when none does. */
+/*
+ * The longest token that begins at text[at]; 0 when none does. Goes on past a shorter match, as
+ * long as there is a longer token to hope for.
+ */
 static size_t longest(const ech_trie *const trie, const char *const text, const size_t len,
                       const size_t at, int32_t *const ret_index)
 {
@@ -89,6 +99,10 @@ static size_t longest(const ech_trie *const trie, const char *const text, const 
     return found;
 }
 
+/*
+ * One pass over the text: most bytes begin no token and are passed by the first loop. *pos is
+ * behind the match itself, without the space it strips.
+ */
 bool ech_added_next(const ech_added *const a, const ech_trie *const trie,
                     const ech_match_rule *const rule, const char *const text, const size_t len,
                     size_t *const pos, const size_t floor, ech_added_match *const ret_match)

@@ -5,6 +5,19 @@
  * A decoder is a chain: the tokens' texts are a list, and each operation makes another list of it.
  * A list is one buffer with the ends of its texts (ech_texts). A stream can't wait for the list's
  * end, so there every text goes through the chain alone.
+ *
+ *     ["▁He", "llo"] -> Replace -> [" He", "llo"] -> Fuse -> [" Hello"] -> Strip -> ["Hello"]
+ *
+ * The reference is the tokenizers library, operation by operation, with what looks like its
+ * mistakes: they are what people see. Where one text stands in the list matters to it (first, last,
+ * beside its like), so the number of texts is part of the result until the end.
+ *
+ * Invariant: over a list the result is valid UTF-8, whatever the ids; a step of a stream may give
+ * bytes that are no whole character. A decoder doesn't change once it is built: what a run writes
+ * to is the caller's.
+ *
+ * Thread: any; the regex scratch belongs to one at a time. Left out: which ids are skipped, which
+ * is the caller's.
  */
 #include "src/text/tokenizer_decoder.h"
 
@@ -25,6 +38,7 @@ void ech_texts_fini(ech_texts *const t)
 
 /*
  * Ends the text that is being written: what was appended to bytes since the last end is one text.
+ * An empty text counts as well. On failure the bytes stay, and the caller gives up the list.
  */
 ech_status ech_texts_end(ech_texts *const t)
 {
@@ -39,6 +53,7 @@ ech_status ech_texts_end(ech_texts *const t)
     return ECH_OK;
 }
 
+/* Borrowed: valid until the list grows. */
 ech_str ech_texts_at(const ech_texts *const t, const size_t i)
 {
     const size_t from = i == 0 ? 0 : t->ends[i - 1];
@@ -65,8 +80,8 @@ void ech_decoder_fini(ech_decoder *const d)
 }
 
 /*
- * As Python's errors="replace": one U+FFFD for each maximal part of a character, not for each
- * byte.
+ * As Python's errors="replace": one U+FFFD for each maximal part of a character, not for each byte.
+ * A character cut short is one mark, three stray bytes are three.
  */
 ech_status ech_append_lossy(ech_buf *const out, const char *const s, const size_t len)
 {
@@ -80,7 +95,11 @@ ech_status ech_append_lossy(ech_buf *const out, const char *const s, const size_
     return ech_buf_append(out, s + done, len - done);
 }
 
-/* GPT-2's characters back to bytes; a text that has others is taken as it is. */
+/*
+ * GPT-2's characters back to bytes; a text that has others is taken as it is. As it is means the
+ * whole text: an added token with a blank or an emoji is no spelling of bytes, and the library
+ * takes its UTF-8 then.
+ */
 static ech_status put_bytes(const ech_str text, ech_buf *const out)
 {
     const size_t before = out->len;
@@ -98,6 +117,7 @@ static ech_status put_bytes(const ech_str text, ech_buf *const out)
     return ECH_OK;
 }
 
+/* Either case, as the library reads it. */
 static int hex(const char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
@@ -106,7 +126,7 @@ static int hex(const char c)
     return -1;
 }
 
-/* The byte of "<0x0A>", or -1. */
+/* The byte of "<0x0A>", or -1. All six characters, so that "<0x0A>x" is a text. */
 static int fallback_byte(const ech_str t)
 {
     if (t.len != 6 || memcmp(t.ptr, "<0x", 3) != 0 || t.ptr[5] != '>') return -1;
@@ -114,7 +134,10 @@ static int fallback_byte(const ech_str t)
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 
-/* Every occurrence from the left, none within what was put in. An empty pattern changes nothing. */
+/*
+ * Every occurrence from the left, none within what was put in. An empty pattern changes nothing. An
+ * empty content deletes.
+ */
 static ech_status replace_string(const ech_str text, const ech_str pattern, const ech_str content,
                                  ech_buf *const out)
 {
@@ -130,6 +153,10 @@ static ech_status replace_string(const ech_str text, const ech_str pattern, cons
     return ech_buf_append(out, text.ptr + done, text.len - done);
 }
 
+/*
+ * Matches don't overlap. The library asks for all matches first and replaces then, so what is put
+ * in is never searched. A match that takes too long is an error of the whole decoding.
+ */
 static ech_status replace_regex(const ech_decode_op *const op, ech_regex_scratch *const re,
                                 const ech_str text, ech_buf *const out)
 {
@@ -154,7 +181,9 @@ static ech_status replace_regex(const ech_decode_op *const op, ech_regex_scratch
 
 /*
  * Takes the content off up to `start` times in front and, with both, `stop` times behind; a stream
- * knows no end and asks for the front alone.
+ * knows no end and asks for the front alone. The front goes first: of a text that is all content,
+ * the back takes what the front has left, where the library panics if nothing is. An empty content
+ * matches every time and takes nothing.
  */
 static ech_status strip(const ech_decode_op *const op, ech_str text, const bool both,
                         ech_buf *const out)
@@ -172,7 +201,11 @@ static ech_status strip(const ech_decode_op *const op, ech_str text, const bool 
     return ech_buf_append(out, text.ptr, text.len);
 }
 
-/* English typography as BERT's decoder mends it, in the reference's order. */
+/*
+ * English typography as BERT's decoder mends it, in the reference's order. Each rule goes over the
+ * whole text before the next begins, and may find what an earlier one made. Most texts have nothing
+ * to mend: the search saves the copy. Works on out from `from` on, what stands before is done.
+ */
 static ech_status clean_up(ech_buf *const out, const size_t from)
 {
     static const struct {
@@ -200,7 +233,8 @@ static ech_status clean_up(ech_buf *const out, const size_t from)
 
 /*
  * A piece that goes on with a word loses its prefix, any other follows a blank. Typography is
- * mended within this piece alone, as in the reference, which sees one token at a time.
+ * mended within this piece alone, as in the reference, which sees one token at a time. The first
+ * text keeps its prefix, for there is no word it goes on with.
  */
 static ech_status put_wordpiece(const ech_decode_op *const op, ech_str text, const bool is_first,
                                 ech_buf *const out)
@@ -219,13 +253,15 @@ static ech_status put_wordpiece(const ech_decode_op *const op, ech_str text, con
 
 /*
  * The padding goes, then the word delimiter becomes a blank; repeats were dropped before, by
- * each().
+ * each(). The delimiter is only looked for when typography is mended: the library does both under
+ * the one flag. A padding inside a text goes too, not only a text that is nothing else.
  */
 static ech_status put_ctc(const ech_decode_op *const op, const ech_str text, ech_buf *const out)
 {
     const size_t from = out->len;
     ECH_TRY(replace_string(text, op->pattern, (ech_str){ 0 }, out));
     if (!op->cleans_up) return ECH_OK;
+    /* So that data is not NULL, even if nothing is left. */
     ECH_TRY(ech_buf_reserve(out, 1));
     ECH_TRY(clean_up(out, from));
     ech_buf copy = { 0 };
@@ -236,7 +272,10 @@ static ech_status put_ctc(const ech_decode_op *const op, const ech_str text, ech
     return rc;
 }
 
-/* An operation that looks at one text at a time. */
+/*
+ * An operation that looks at one text at a time. is_first and is_last are about the list this
+ * operation gets, not about the ids: after Fuse one text is both.
+ */
 static ech_status put_one(const ech_decode_op *const op, ech_regex_scratch *const re,
                           const ech_str text, const bool is_first, const bool is_last,
                           ech_buf *const out)
@@ -247,12 +286,17 @@ static ech_status put_one(const ech_decode_op *const op, ech_regex_scratch *cons
                               : replace_string(text, op->pattern, op->content, out);
     case ECH_DECODE_STRIP:
         return strip(op, text, true, out);
+    /*
+     * The first text loses every mark, also those in its middle, and not just the one in front: so
+     * does the library.
+     */
     case ECH_DECODE_METASPACE:
         return replace_string(text, op->pattern,
                               is_first && op->strips_start ? (ech_str){ 0 } : ECH_STR_LIT(" "),
                               out);
     case ECH_DECODE_WORDPIECE:
         return put_wordpiece(op, text, is_first, out);
+    /* The suffix ends a word; behind the last one no blank is wanted. */
     case ECH_DECODE_BPE:
         return replace_string(text, op->pattern, is_last ? (ech_str){ 0 } : ECH_STR_LIT(" "), out);
     case ECH_DECODE_CTC:
@@ -264,13 +308,17 @@ static ech_status put_one(const ech_decode_op *const op, ech_regex_scratch *cons
 
 /* ---- Lists ---- */
 
+/* Of no texts it makes one, which is empty. */
 static ech_status fuse(const ech_texts *const in, ech_texts *const out)
 {
     ECH_TRY(ech_buf_append(&out->bytes, in->bytes.data, in->bytes.len));
     return ech_texts_end(out);
 }
 
-/* All texts together, since a character's bytes may come from several tokens. */
+/*
+ * All texts together, since a character's bytes may come from several tokens. The mending comes
+ * after the joining, so a character is whole if its bytes came in any two tokens.
+ */
 static ech_status byte_level(const ech_texts *const in, ech_texts *const out)
 {
     ech_buf bytes = { 0 };
@@ -283,7 +331,11 @@ static ech_status byte_level(const ech_texts *const in, ech_texts *const out)
     return rc == ECH_OK ? ech_texts_end(out) : rc;
 }
 
-/* A run of byte tokens: one text if it is UTF-8, else U+FFFD for every byte. */
+/*
+ * A run of byte tokens: one text if it is UTF-8, else U+FFFD for every byte. All or nothing, as in
+ * the library: one bad byte spoils the whole run, though part of it may be good. That is unlike
+ * byte_level(), which marks only what is broken.
+ */
 static ech_status flush_bytes(ech_buf *const run, ech_texts *const out)
 {
     if (run->len == 0) return ECH_OK;
@@ -300,6 +352,10 @@ static ech_status flush_bytes(ech_buf *const run, ech_texts *const out)
     return ECH_OK;
 }
 
+/*
+ * A run ends at a text that is no byte, or with the list. Every mark is a text by itself, which an
+ * operation further on may treat as first or last.
+ */
 static ech_status byte_fallback_run(const ech_texts *const in, ech_texts *const out,
                                     ech_buf *const run)
 {
@@ -317,6 +373,7 @@ static ech_status byte_fallback_run(const ech_texts *const in, ech_texts *const 
     return flush_bytes(run, out);
 }
 
+/* Keeps the run's buffer in one place, so that there is one way out for it. */
 static ech_status byte_fallback(const ech_texts *const in, ech_texts *const out)
 {
     ech_buf run = { 0 };
@@ -327,7 +384,8 @@ static ech_status byte_fallback(const ech_texts *const in, ech_texts *const out)
 
 /*
  * CTC drops what repeats the text before it, and texts that become empty: they do not count as
- * first or last any more.
+ * first or last any more. What repeats is told by the texts that come in, before anything is taken
+ * out of them; a text between two equal ones keeps both.
  */
 static ech_status each(const ech_decode_op *const op, ech_regex_scratch *const re,
                        const ech_texts *const in, ech_texts *const out)
@@ -359,7 +417,9 @@ static ech_status run_op(const ech_decode_op *const op, ech_regex_scratch *const
     }
 }
 
-/* What the library does for a tokenizer without a decoder. */
+/*
+ * What the library does for a tokenizer without a decoder. Tables of whole words come without one.
+ */
 static ech_status join_by_spaces(const ech_texts *const t, ech_buf *const out)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -372,7 +432,8 @@ static ech_status join_by_spaces(const ech_texts *const t, ech_buf *const out)
 
 /*
  * Each operation makes a new list from the whole old one, as the reference does, so that what one
- * fuses the next sees as one text.
+ * fuses the next sees as one text. The caller's list is used up: it holds the last operation's. On
+ * failure it holds some operation's, and is the caller's to release as before.
  */
 ech_status ech_decoder_run(const ech_decoder *const d, ech_regex_scratch *const re,
                            ech_texts *const t, ech_buf *const out)
@@ -397,7 +458,8 @@ ech_status ech_decoder_run(const ech_decoder *const d, ech_regex_scratch *const 
 
 /*
  * The stream's version: bytes go out as they are, for the stream holds back what is no whole
- * character yet; what needs to know the last text takes this for one in the middle.
+ * character yet; what needs to know the last text takes this for one in the middle. Such bytes may
+ * be broken; the list form would have marked them here.
  */
 static ech_status step_op(const ech_decode_op *const op, ech_regex_scratch *const re,
                           const ech_str text, const bool is_first, const bool is_fused,
@@ -431,8 +493,10 @@ ech_status ech_decoder_step(const ech_decoder *const d, ech_regex_scratch *const
     ech_status rc = ECH_OK;
     for (size_t i = 0; rc == ECH_OK && i < d->n_ops; i++) {
         const ech_decode_op *const op = &d->ops[i];
+        /* Both make one text of all; what follows looks at that, of which this is a part. */
         if (op->kind == ECH_DECODE_FUSE || op->kind == ECH_DECODE_BYTE_LEVEL) is_fused = true;
         if (op->kind == ECH_DECODE_FUSE) continue;
+        /* now may lie in the other one, which stays untouched until it is read. */
         ech_buf *const to = &side[to_side];
         to_side = 1 - to_side;
         ech_buf_clear(to);

@@ -3,8 +3,17 @@
  * Text to ids: added tokens are taken out, what lies between is normalised, searched again for
  * tokens that match normalised text, cut into pieces, and encoded piece by piece into the list.
  *
+ *     text -> added tokens -> normalizer -> added tokens -> pre-tokenizer -> model -> ids
+ *
  * No piece is kept: each goes to the model as the pre-tokenizer finds it, so memory beside the ids
  * is that of the scratch, whatever the length of the text.
+ *
+ * Invariant: ids are appended in the order of the text, and a call that fails leaves the list as it
+ * was. Bytes that are tagged as data never become a special token, however they are spelled
+ * (ech_added_next() sees to it).
+ *
+ * Thread: any; a call takes a scratch of the tokenizer's for itself and gives it back. Left out:
+ * offsets, truncation, padding.
  */
 #include "src/base/error.h"
 #include "src/base/utf8.h"
@@ -18,13 +27,17 @@ typedef struct encoder {
     ech_error *err;
 } encoder;
 
+/* The piece is borrowed: the model is done with it on return. */
 static ech_status put_piece(void *const to, const char *const piece, const size_t len)
 {
     const encoder *const e = to;
     return ech_model_encode(&e->t->model, e->s->model, piece, len, e->ids, e->err);
 }
 
-/* Normalised text without added tokens. */
+/*
+ * Normalised text without added tokens. is_start tells the pre-tokenizer whether the text begins
+ * here: some put a blank before the first word alone.
+ */
 static ech_status put_text(const encoder *const e, const char *const text, const size_t len,
                            const bool is_start)
 {
@@ -41,12 +54,16 @@ static ech_status put_match(const encoder *const e, const ech_added_match *const
     return match->from < match->to ? ech_ids_append(e->ids, &match->token->id, 1) : ECH_OK;
 }
 
-/* Normalised text in which tokens that are matched after normalising may stand. */
+/*
+ * Normalised text in which tokens that are matched after normalising may stand. A text's start is
+ * lost when a normalizer has taken it away, or when a token stands there.
+ */
 static ech_status put_normalised(const encoder *const e, const ech_norm_text *const text,
                                  const bool is_start)
 {
     const bool at_start = is_start && !text->lost_start;
     if (!e->t->added.has_normal) return put_text(e, text->ptr, text->len, at_start);
+    /* Tags of the normalised bytes, not of the source. */
     ech_match_rule rule = e->rule;
     rule.tags = text->tags;
     size_t done = 0, pos = 0;
@@ -62,7 +79,11 @@ static ech_status put_normalised(const encoder *const e, const ech_norm_text *co
                             : ECH_OK;
 }
 
-/* text[from..to) of the source, free of tokens that are matched as written. */
+/*
+ * text[from..to) of the source, free of tokens that are matched as written. Each stretch is
+ * normalised by itself, as the library does: a prefix that the normalizer adds comes before each of
+ * them, not once.
+ */
 static ech_status put_plain(const encoder *const e, const char *const text, const size_t from,
                             const size_t to)
 {
@@ -89,7 +110,10 @@ static ech_status put_all(const encoder *const e, const char *const text, const 
     return done < len ? put_plain(e, text, done, len) : ECH_OK;
 }
 
-/* Text fits the limits and is UTF-8. */
+/*
+ * Text fits the limits and is UTF-8. Before any work, so that what follows may count on both: sizes
+ * fit, and decoding a character can't fail.
+ */
 static ech_status check_text(const char *const text, const size_t len, ech_error *const err)
 {
     if (len > ECH_ENCODE_MAX_BYTES) {
@@ -108,7 +132,11 @@ static bool has_bos(const ech_tokenizer *const t, const ech_ids *const ids, cons
     return t->n_before > 0 && ids->n > before && ids->data[before] == t->before[0];
 }
 
-/* Puts the post-processor's ids around those from before on. */
+/*
+ * Puts the post-processor's ids around those from before on. Moved into place afterwards, since
+ * only then is it known whether the text brings its own: templates often write the first token, and
+ * two of them confuse a model.
+ */
 static ech_status add_around(const ech_tokenizer *const t, const unsigned flags,
                              const size_t before, ech_ids *const ids)
 {
@@ -122,7 +150,10 @@ static ech_status add_around(const ech_tokenizer *const t, const unsigned flags,
     return ech_ids_append(ids, t->after, t->n_after);
 }
 
-/* A failure deep inside has no text of its own where it is memory or a pattern's limit. */
+/*
+ * A failure deep inside has no text of its own where it is memory or a pattern's limit. The detail
+ * is filled in by whoever failed first; the caller's err is touched once, at the end.
+ */
 static ech_status explain(const ech_status rc, const ech_error *const detail, ech_error *const err)
 {
     if (rc == ECH_OK) return rc;
@@ -152,6 +183,7 @@ static ech_status encode(const ech_tokenizer *const t, const char *const text, c
     return explain(rc, &detail, err);
 }
 
+/* All bytes count as the caller's own: special tokens are found only if the flags ask for it. */
 ech_status ech_tokenizer_encode(const ech_tokenizer *const tok, const char *const text,
                                 const size_t len, const unsigned flags, ech_ids *const ids,
                                 ech_error *const err)
@@ -162,7 +194,8 @@ ech_status ech_tokenizer_encode(const ech_tokenizer *const tok, const char *cons
 
 /*
  * One tag a byte: 1 where it is data. Bytes and not spans, because normalizers move text about and
- * carry the tags along.
+ * carry the tags along. What is not the template's is data, whoever it came from. The spans must
+ * cover the text exactly.
  */
 static ech_status tag_bytes(const ech_spans *const spans, ech_buf *const tags, ech_error *const err)
 {
@@ -181,6 +214,10 @@ static ech_status tag_bytes(const ech_spans *const spans, ech_buf *const tags, e
     return ECH_OK;
 }
 
+/*
+ * Length first: the tags are as long as the text. Special tokens may come only from bytes of the
+ * template, and from the markers that are named.
+ */
 ech_status ech_tokenizer_encode_spans(const ech_tokenizer *const tok, const ech_spans *const spans,
                                       const unsigned flags, ech_ids *const ids,
                                       ech_error *const err)

@@ -17,6 +17,7 @@
 #include "src/base/clock.h"
 #include "src/base/error.h"
 
+/* Never waits: a seed need not be secret, only not known to who wrote the file. */
 uint64_t ech_lexicon_seed(void)
 {
     uint64_t seed = 0;
@@ -26,6 +27,7 @@ uint64_t ech_lexicon_seed(void)
     return seed;
 }
 
+/* A power of two, so that a mask gives the place. */
 static size_t table_size(const size_t n)
 {
     size_t size = 16;
@@ -84,6 +86,7 @@ static size_t slot_of(const ech_lexicon *const lex, const uint64_t hash, const e
     return i;
 }
 
+/* On failure the old table stays whole. */
 static ech_status lexicon_rehash(ech_lexicon *const lex)
 {
     uint32_t *const old = lex->slots;
@@ -117,6 +120,7 @@ static ech_status lexicon_grow(ech_lexicon *const lex, const size_t id)
     return ECH_OK;
 }
 
+/* A text that is given twice leads to the later id, as in a dictionary. */
 ech_status ech_lexicon_add(ech_lexicon *const lex, const ech_str text, const int64_t id)
 {
     if (id < 0 || id >= ECH_LEXICON_MAX_IDS) return ECH_ELIMIT;
@@ -150,7 +154,10 @@ int32_t ech_lexicon_find(const ech_lexicon *const lex, const char *const ptr, co
     return find_hashed(lex, hash_of(lex, text), text);
 }
 
-/* Each pass asks memory for what the next one reads; a wrong guess costs nothing but that. */
+/*
+ * Each pass asks memory for what the next one reads; a wrong guess costs nothing but that. The
+ * table is larger than the caches: n lookups wait for memory once and not n times.
+ */
 void ech_lexicon_find_n(const ech_lexicon *const lex, const ech_str *const texts, const size_t n,
                         int32_t *const ret_ids)
 {
@@ -203,6 +210,7 @@ static void edge_put(ech_trie *const trie, const uint64_t key, const uint32_t ch
     trie->edges[i] = (ech_trie_edge){ key, child };
 }
 
+/* Keys are new in an empty table, so nothing is compared. */
 static ech_status edges_grow(ech_trie *const trie)
 {
     ech_trie_edge *const old = trie->edges;
@@ -247,6 +255,10 @@ static ech_status node_add(ech_trie *const trie, const uint32_t node, const uint
     return ECH_OK;
 }
 
+/*
+ * The empty text is left out: it would match everywhere. keep: of two values for a text the first
+ * stays. On failure a beginning of the text may stand without a value, which no search sees.
+ */
 ech_status ech_trie_add(ech_trie *const trie, const ech_str text, const int32_t value,
                         const bool keep)
 {

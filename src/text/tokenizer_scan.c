@@ -41,6 +41,7 @@ char ech_json_peek(ech_json_scan *const in)
     return '\0';
 }
 
+/* Nothing is taken where it fails, so it can ask for one thing after the other. */
 bool ech_json_take(ech_json_scan *const in, const char c)
 {
     if (ech_json_peek(in) != c || c == '\0') return false;
@@ -56,6 +57,7 @@ ech_status ech_json_expect(ech_json_scan *const in, const char c)
     return ech_json_fail(in, why);
 }
 
+/* By hand, since strtol would take signs and spaces. */
 static int hex4(const ech_json_scan *const in, const size_t at)
 {
     int v = 0;
@@ -72,7 +74,10 @@ static int hex4(const ech_json_scan *const in, const size_t at)
     return v;
 }
 
-/* "\u1234", or two of them for a character beyond U+FFFF; in->at is behind the u. */
+/*
+ * "\u1234", or two of them for a character beyond U+FFFF; in->at is behind the u. A lone half is
+ * refused: it has no UTF-8.
+ */
 static ech_status read_unicode(ech_json_scan *const in, ech_buf *const out)
 {
     int cp = hex4(in, in->at);
@@ -92,6 +97,7 @@ static ech_status read_unicode(ech_json_scan *const in, ech_buf *const out)
     return ech_buf_append(out, c, (size_t)n);
 }
 
+/* in->at is at the backslash. The two lists go together, place by place. */
 static ech_status read_escape(ech_json_scan *const in, ech_buf *const out)
 {
     static const char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
@@ -149,7 +155,10 @@ ech_status ech_json_number(ech_json_scan *const in, double *const ret_value, int
     return ECH_OK;
 }
 
-/* A string's bounds alone. */
+/*
+ * A string's bounds alone. An escaped quote is passed with its backslash; what else is wrong inside
+ * is not asked.
+ */
 static ech_status skip_string(ech_json_scan *const in)
 {
     for (in->at++; in->at < in->len && in->s[in->at] != '"'; in->at++) {
