@@ -426,9 +426,9 @@ ech_status ech_tmethod_get(ech_tvm *const vm, const ech_tval obj, const ech_tstr
             return method_of(vm, obj, cycler_methods, name, ret);
         return ECH_OK;
     case ECH_T_FUNC:
-        /* For dict.fromkeys, the class method. */
-        if (strcmp(obj.as.func->b->name, "dict") == 0)
-            return method_of(vm, obj, dict_methods + 1, name, ret);
+        /* The class method alone: the others would take the function for a dict. */
+        if (strcmp(obj.as.func->b->name, "dict") == 0 && ech_tstr_is(name, "fromkeys"))
+            return method_of(vm, obj, dict_methods, name, ret);
         return ECH_OK;
     default:
         return ECH_OK;

@@ -551,6 +551,17 @@ static char *plain_number(ech_tvm *const vm, const ech_tstr *const s)
     return out;
 }
 
+static bool are_digits(const char *p, const int64_t base)
+{
+    for (; *p != '\0'; p++) {
+        const int digit = isdigit((uint8_t)*p)   ? *p - '0'
+                          : isalpha((uint8_t)*p) ? (*p | 32) - 'a' + 10
+                                                 : 36;
+        if (digit >= base) return false;
+    }
+    return true;
+}
+
 /*
  * int(text, base). *ret_ok is false for what is no integer. strtoll takes more than Python does and
  * some less, so what differs is settled before it: white space and signs behind the first sign, a
@@ -575,11 +586,12 @@ static ech_status parse_int(ech_tvm *const vm, const ech_tstr *const s, const in
                               : (p[1] | 32) == 'o' ? 8
                                                    : 2;
     const bool skip = prefix != 0 && (base == 0 || base == of_prefix);
-    /*
-     * 64 binary digits, a prefix and a sign fit. What is longer counts as a number out of range,
-     * without a look at its digits.
-     */
-    if (strlen(p) >= sizeof clean - 1) return ech_tvm_raise(vm, "integer does not fit 64 bits");
+    /* 64 binary digits, a prefix and a sign fit. What is longer is out of range, or no number. */
+    if (strlen(p) >= sizeof clean - 1) {
+        const int64_t digits_of = skip ? of_prefix : base == 0 ? 10 : base;
+        if (!are_digits(p + (skip ? prefix : 0), digits_of)) return ECH_OK;
+        return ech_tvm_raise(vm, "integer does not fit 64 bits");
+    }
     (void)snprintf(clean, sizeof clean, "%s%s", *text == '-' ? "-" : "", p + (skip ? prefix : 0));
     /* Empty, or a second sign, which strtoll would take. */
     if (!isalnum((uint8_t)clean[*text == '-'])) return ECH_OK;

@@ -284,7 +284,13 @@ ROWS(json_is_pythons, { "{{ d | tojson }}", "{\"b\": 1, \"a\": [1, 2], \"items\"
 
 ROWS(globals_are_there,
      { "{{ strftime_now('%Y-%m-%d %H:%M:%S %A') }}", "2026-01-02 03:04:05 Friday" },
-     { "{{ dict(a=1, **{'b': 2}) }}{{ dict([('k', 'v')]) }}{{ dict.fromkeys(['a']) }}",
+     /* A method of dictionaries is none of the function, whose memory holds no dictionary. */
+    { "{{ dict.get is defined }}{{ dict.items is defined }}{{ dict.keys is defined }}"
+      "{{ dict.values is defined }}{{ dict.copy is defined }}",
+      "FalseFalseFalseFalseFalse" },
+    /* Long text that is no number is the default, as short text is. */
+    { "{{ ('a' * 100)|int(3) }}{{ ('7' * 90 ~ 'x')|int(4) }}{{ ('f' * 90 ~ 'g')|int(5, 16) }}", "345" },
+    { "{{ dict(a=1, **{'b': 2}) }}{{ dict([('k', 'v')]) }}{{ dict.fromkeys(['a']) }}",
        "{'a': 1, 'b': 2}{'k': 'v'}{'a': None}" },
      { "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.next() }}",
        "abaa" },
