@@ -377,9 +377,15 @@ static bool is_planned(const ech_step_plan *plan, const ech_seq *seq)
     return false;
 }
 
+/* Whose first answer is still to be drawn; of an embedding or of scores alone none ever is. */
 static bool is_prompt(const ech_seq *seq)
 {
-    return !seq->embeds && seq->n_ids + seq->n_pending == seq->n_prompt;
+    return seq->max_ids > seq->n_prompt && seq->n_ids + seq->n_pending == seq->n_prompt;
+}
+
+static bool has_answer(const ech_seq *seq)
+{
+    return seq->n_ids + seq->n_pending > seq->n_prompt;
 }
 
 /* Prompts with the best priority of those that nobody has to wait for. */
@@ -391,7 +397,7 @@ typedef struct gathering {
 
 static void gather(gathering *g, const ech_seq *seq)
 {
-    if (seq->is_paused || seq->embeds || seq->leader != NULL) return;
+    if (seq->is_paused || seq->leader != NULL || !is_prompt(seq)) return;
     if (seq->priority > g->priority) return;
     if (seq->priority < g->priority) *g = (gathering){ .priority = seq->priority };
     g->n_prompts++;
@@ -410,7 +416,7 @@ static bool gathers_prompts(const ech_sched *s)
     gathering g = { .priority = INT64_MAX };
     if (s->only != NULL) return false;
     for (const ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
-        if (!seq->is_paused && !seq->embeds && !is_prompt(seq)) return false;
+        if (!seq->is_paused && has_answer(seq)) return false;
         gather(&g, seq);
     }
     for (const ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next)

@@ -489,6 +489,25 @@ static void whoever_decodes_is_not_kept_waiting(void **state)
     sim_close(&M);
 }
 
+/* Prompts that are only scored draw nothing, so nothing of them waits; one has no row at all. */
+static void scores_alone_are_not_gathered(void **state)
+{
+    (void)state;
+    static const uint32_t n_prompts[] = { 1, 2, 20, 20 };
+    sim_open(&M, 64, 8, 64);
+    for (int32_t i = 0; i < 4; i++) {
+        sim_seq *const q = push_own(&M, n_prompts[i], i);
+        q->seq.max_ids = q->seq.n_scores = n_prompts[i];
+    }
+    assert_true(turn(&M, 64));
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(M.seqs[i]->seq.n_sent, n_prompts[i] - 1);
+        end(&M, M.seqs[i]);
+    }
+    run_dry(&M, 64);
+    sim_close(&M);
+}
+
 /* The pool holds two prompts: the third can't be computed before one of them has ended. */
 static void a_burst_without_room_is_not_gathered(void **state)
 {
@@ -630,6 +649,7 @@ int main(void)
         cmocka_unit_test(most_of_a_burst_begins_together),
         cmocka_unit_test(a_burst_is_not_gathered_for_long),
         cmocka_unit_test(whoever_decodes_is_not_kept_waiting),
+        cmocka_unit_test(scores_alone_are_not_gathered),
         cmocka_unit_test(a_burst_without_room_is_not_gathered),
         cmocka_unit_test(siblings_share_their_prompt),
         cmocka_unit_test(a_burst_computes_its_common_beginning_once),
