@@ -10,13 +10,13 @@
 #include "src/cli/client_tls.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/error.h"
+#include "src/base/os/tls_record.h"
 
 /* As the server's: TLS 1.0 and 1.1 are off (RFC 8996). */
 #define PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.2:+VERS-TLS1.3"
@@ -153,12 +153,9 @@ static ech_status fail_untrusted(const ech_client_tls *const s, ech_error *const
 /* ECH_EAGAIN: wait for what ech_client_tls_events() says and call again. */
 ech_status ech_client_tls_handshake(ech_client_tls *const tls, ech_error *const err)
 {
-    int rc;
-    do {
-        rc = gnutls_handshake(tls->session);
-    } while (rc == GNUTLS_E_WARNING_ALERT_RECEIVED);
+    const int rc = ech_tls_shake_hands(tls->session);
     if (rc >= 0) return ECH_OK;
-    if (rc == GNUTLS_E_AGAIN || rc == GNUTLS_E_INTERRUPTED) return ECH_EAGAIN;
+    if (ech_tls_must_wait(rc)) return ECH_EAGAIN;
     if (rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR) return fail_untrusted(tls, err);
     return ech_fail(err, ECH_EIO, "starting TLS: %s", gnutls_strerror(rc));
 }
@@ -168,28 +165,12 @@ short ech_client_tls_events(const ech_client_tls *const tls)
     return gnutls_record_get_direction(tls->session) == 1 ? POLLOUT : POLLIN;
 }
 
-/* GnuTLS's answer as a socket would have given it. */
-static ssize_t as_errno(const ssize_t rc)
-{
-    if (rc >= 0) return rc;
-    errno = rc == GNUTLS_E_AGAIN || rc == GNUTLS_E_INTERRUPTED ? EAGAIN : ECONNRESET;
-    return -1;
-}
-
 ssize_t ech_client_tls_recv(ech_client_tls *const tls, void *const buf, const size_t len)
 {
-    const ssize_t rc = gnutls_record_recv(tls->session, buf, len);
-    /* Many servers close without a goodbye; a body that is cut short shows by its framing. */
-    return rc == GNUTLS_E_PREMATURE_TERMINATION ? 0 : as_errno(rc);
+    return ech_tls_record_recv(tls->session, buf, len);
 }
 
-/*
- * GnuTLS keeps a record that didn't go out whole: called with data again it would send it twice.
- */
 ssize_t ech_client_tls_send(ech_client_tls *const tls, const void *const buf, const size_t len)
 {
-    const ssize_t rc = tls->is_sending ? gnutls_record_send(tls->session, NULL, 0)
-                                       : gnutls_record_send(tls->session, buf, len);
-    tls->is_sending = rc == GNUTLS_E_AGAIN || rc == GNUTLS_E_INTERRUPTED;
-    return as_errno(rc);
+    return ech_tls_record_send(tls->session, &tls->is_sending, buf, len);
 }

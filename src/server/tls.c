@@ -9,7 +9,6 @@
  */
 #include "src/server/tls.h"
 
-#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <pthread.h>
@@ -17,6 +16,7 @@
 
 #include "src/base/buf.h"
 #include "src/base/error.h"
+#include "src/base/os/tls_record.h"
 
 #define MAX_PEM  (1U << 20)
 #define PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.2:+VERS-TLS1.3"
@@ -208,44 +208,19 @@ void ech_tls_session_free(ech_tls_session **const session)
     free(s);
 }
 
-/*
- * GnuTLS's answer as a socket would have given it. Whatever else GnuTLS says means that this
- * connection is over, and is told as a reset.
- */
-static ssize_t as_errno(const ssize_t rc)
-{
-    if (rc >= 0) return rc;
-    errno = rc == GNUTLS_E_AGAIN || rc == GNUTLS_E_INTERRUPTED ? EAGAIN : ECONNRESET;
-    return -1;
-}
-
-/* Warnings (an unknown name in SNI) are no reason to stop. */
 int ech_tls_handshake(ech_tls_session *const session)
 {
-    int rc;
-    do {
-        rc = gnutls_handshake(session->session);
-    } while (rc == GNUTLS_E_WARNING_ALERT_RECEIVED);
-    return (int)as_errno(rc);
+    return (int)ech_tls_as_errno(ech_tls_shake_hands(session->session));
 }
 
 ssize_t ech_tls_recv(ech_tls_session *const session, void *const buf, const size_t len)
 {
-    const ssize_t rc = gnutls_record_recv(session->session, buf, len);
-    /* A client that drops the connection without its goodbye has still sent what it has sent. */
-    return rc == GNUTLS_E_PREMATURE_TERMINATION ? 0 : as_errno(rc);
+    return ech_tls_record_recv(session->session, buf, len);
 }
 
-/*
- * GnuTLS keeps a record that didn't go out whole: it must be called again without data, or the
- * bytes would be sent twice.
- */
 ssize_t ech_tls_send(ech_tls_session *const session, const void *const buf, const size_t len)
 {
-    const ssize_t rc = session->is_sending ? gnutls_record_send(session->session, NULL, 0)
-                                           : gnutls_record_send(session->session, buf, len);
-    session->is_sending = rc == GNUTLS_E_AGAIN || rc == GNUTLS_E_INTERRUPTED;
-    return as_errno(rc);
+    return ech_tls_record_send(session->session, &session->is_sending, buf, len);
 }
 
 /* One-sided: it isn't waited for the client's own, which many never send. */
