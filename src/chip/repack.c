@@ -130,7 +130,8 @@ static void from_q3_k(const uint8_t *const b, ech_quant_block *const y)
         put_q8(x + j * ECH_QUANT_BLOCK, fabsf(ech_f16_to_f32(u16_at(b + 108))), &y[j]);
 }
 
-/* Bits of number i of 256: a low nibble and a pair of high bits, each at its place in 128 numbers. */
+/* Bits of number i of 256: a low nibble and a pair of high bits, each at its place in 128 numbers.
+ */
 static uint8_t q6_k_at(const uint8_t *const b, const uint32_t i)
 {
     const uint32_t part = i / 32 % 4;
@@ -203,7 +204,7 @@ static const repack_row ROWS[ECH_SRC_COUNT] = {
     [ECH_SRC_Q4_0] = { ECH_PACK_Q4, from_q4_0 },     [ECH_SRC_Q4_1] = { ECH_PACK_Q4M, from_q4_1 },
     [ECH_SRC_IQ4_NL] = { ECH_PACK_Q8, from_iq4_nl }, [ECH_SRC_MXFP4] = { ECH_PACK_Q8, from_mxfp4 },
     [ECH_SRC_Q4_K] = { ECH_PACK_Q4M, from_q4_k },    [ECH_SRC_Q3_K] = { ECH_PACK_Q8, from_q3_k },
-    [ECH_SRC_Q6_K] = { ECH_PACK_Q6K, from_q6_k },     [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k },
+    [ECH_SRC_Q6_K] = { ECH_PACK_Q6K, from_q6_k },    [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k },
     [ECH_SRC_Q5_1] = { ECH_PACK_Q8, from_q5_1 },
 };
 

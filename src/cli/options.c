@@ -71,7 +71,8 @@ static const char *set_int(const ech_option *const o, const char *const value)
     char *end;
     errno = 0;
     const long long v = strtoll(value, &end, 10);
-    if (isspace((unsigned char)value[0]) || end == value || *end != '\0' || errno != 0) return "must be a whole number";
+    if (isspace((unsigned char)value[0]) || end == value || *end != '\0' || errno != 0)
+        return "must be a whole number";
     if (o->max > o->min && ((double)v < o->min || (double)v > o->max)) return "is out of range";
     *(int64_t *)o->target = v;
     return NULL;
@@ -82,7 +83,9 @@ static const char *set_double(const ech_option *const o, const char *const value
     char *end;
     const double v = strtod(value, &end);
     /* No blanks before it, no hexadecimal, no names. */
-    if (value[strspn(value, "0123456789+-.eE")] != '\0' || end == value || *end != '\0' || !isfinite(v)) return "must be a finite number";
+    if (value[strspn(value, "0123456789+-.eE")] != '\0' || end == value || *end != '\0' ||
+        !isfinite(v))
+        return "must be a finite number";
     if (o->max > o->min && (v < o->min || v > o->max)) return "is out of range";
     *(double *)o->target = v;
     return NULL;

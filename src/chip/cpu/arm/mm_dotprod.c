@@ -34,7 +34,8 @@ ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
         const int32_t c = type == ECH_PACK_Q8 ? word(x, j, x->c + (size_t)block * 4) : 0;
         UNROLL for (uint32_t i = 0; i < QUARTERS; i++) sum[i][j] = vdupq_n_s32(-c);
     }
-    UNROLL for (uint32_t g = some.from; g < some.to; g++) UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
+    UNROLL for (uint32_t g = some.from; g < some.to; g++)
+        UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
         const int8x16_t w = group(type, data, g, i);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)

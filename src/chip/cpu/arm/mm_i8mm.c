@@ -43,7 +43,8 @@ ALWAYS_INLINE void sums(const ech_pack_type type, const uint8_t *const data,
     const uint32_t n_pairs = (n_rows + 1) / 2;
     UNROLL for (uint32_t i = 0; i < EIGHTHS; i++) UNROLL for (uint32_t j = 0; j < n_pairs; j++)
         four[i][j] = vdupq_n_s32(0);
-    UNROLL for (uint32_t g = some.from; g < some.to; g += 2) UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
+    UNROLL for (uint32_t g = some.from; g < some.to; g += 2)
+        UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
         const uint32x4_t a = group(type, data, g, i), b = group(type, data, g + 1, i);
         const uint8x16_t low = vreinterpretq_u8_u32(vzip1q_u32(a, b));
