@@ -409,20 +409,23 @@ static void gather(gathering *g, const ech_seq *seq)
 /*
  * Prompts that came together while nobody decodes: more than half of them are computed before the
  * first answer begins, or it would take a good part of every step from all the others. Their last
- * rows wait for that, for as many rows as a step may cost at most.
+ * rows wait for that, for as many rows as a step may cost at most. The step in which they go has
+ * the rows of one more prompt and of no other, so that the first half's answers begin at once.
  */
-static bool gathers_prompts(const ech_sched *s)
+static void gather_prompts(ech_sched *s)
 {
     gathering g = { .priority = INT64_MAX };
-    if (s->only != NULL) return false;
+    s->gathers = s->opens = false;
+    if (s->only != NULL) return;
     for (const ech_seq *seq = s->running.head; seq != NULL; seq = seq->next) {
-        if (!seq->is_paused && has_answer(seq)) return false;
+        if (!seq->is_paused && has_answer(seq)) return;
         gather(&g, seq);
     }
     for (const ech_seq *seq = s->waiting.head; seq != NULL; seq = seq->next)
         gather(&g, seq);
     const uint32_t most = g.n_prompts > 2 ? g.n_prompts / 2 + 1 : 1;
-    return g.n_complete + 1 < most && g.rows < (uint64_t)DEEPEST * s->max_prompt_rows;
+    s->gathers = g.n_complete + 1 < most && g.rows < (uint64_t)DEEPEST * s->max_prompt_rows;
+    s->opens = !s->gathers && g.n_prompts > 2 && g.n_complete > 0;
 }
 
 /* Rows that a sequence has ready. */
@@ -558,6 +561,18 @@ static uint32_t prompt_room(const ech_sched *s, const ech_step_plan *plan)
     return rows < more ? rows : more;
 }
 
+/* The prompt nearest to its end, and no other. */
+static void plan_shortest(ech_sched *s, double budget, ech_step_plan *plan)
+{
+    ech_seq *const seq = shortest_prompt(s, plan);
+    const uint32_t room = prompt_room(s, plan);
+    if (budget < 1 || seq == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING) return;
+    uint32_t n = rows_for(s, seq->n_sent, budget);
+    if (n > room) n = room;
+    const uint32_t ready = ready_rows(s, seq);
+    (void)plan_rows(s, seq, n < ready ? n : ready, plan);
+}
+
 /* Half the budget to the prompt nearest to its end, all that is left to the oldest, then on. */
 static void plan_prompts(ech_sched *s, double budget, ech_step_plan *plan)
 {
@@ -589,12 +604,15 @@ void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prompt_cost, ech_step
     plan->n_items = plan->n_rows = plan->n_decode_rows = plan->n_logits = plan->n_embed_rows = 0;
     plan->n_admitted = 0;
     plan->needs_drain = false;
-    s->gathers = gathers_prompts(s);
+    gather_prompts(s);
     plan_single_rows(s, plan);
     const double left = plan_ahead(s, cost, plan);
     if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, rows, plan);
     plan_single_rows(s, plan);
-    plan_prompts(s, left, plan);
+    if (s->opens)
+        plan_shortest(s, left, plan);
+    else
+        plan_prompts(s, left, plan);
     if (plan->n_items > 0 || !s->gathers) return;
     s->gathers = false; /* there was room for no other prompt */
     plan_single_rows(s, plan);

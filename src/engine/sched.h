@@ -107,6 +107,7 @@ typedef struct ech_sched {
     bool no_cache;            /* nothing is put into the tree, nothing taken */
     const ech_seq *only;      // NULL, or no other sequence has rows and none is admitted
     bool gathers;             /* in this plan the last rows of prompts wait for other prompts */
+    bool opens;               /* in this plan those that waited go */
     ech_seq_list waiting, running; // running: in the order of admission
     ech_seq_list ending;           // ended, with steps in flight
     uint64_t slots_used;           // bit i: slot i
