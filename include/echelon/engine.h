@@ -476,6 +476,7 @@ typedef struct ech_event {
     int32_t id;                /* TOKEN, PROMPT_TOKEN */
     bool has_logprob;          /* TOKEN, PROMPT_TOKEN */
     float logprob;             /* of the id */
+    uint32_t rank;             /* of the id: how many raw logits are at least its own; 1: the best */
     const ech_token_prob *top; /* [n_top] best first; may hold the id itself */
     size_t n_top;
     ech_channel channel; /* TEXT */

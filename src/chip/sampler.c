@@ -172,6 +172,17 @@ static void write_logprobs(work *const w)
     w->out->n_top = n;
 }
 
+/* 1 for the best. Equal logits share the last of their places, as vLLM counts. */
+static uint32_t rank_of(const work *const w, const uint32_t id)
+{
+    const float own = w->raw[id];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->args->vocab; i++) {
+        n += w->raw[i] >= own;
+    }
+    return n;
+}
+
 /* The logits that the draw sees: the raw ones, or an edited copy with an order of its own. */
 static uint32_t edit(work *const w)
 {
@@ -239,7 +250,10 @@ static uint32_t sample(work *const w)
         id = choose(w);
     }
     w->out->id = (int32_t)id;
-    if (want_logprob) w->out->logprob = logprob_of(w, id);
+    if (want_logprob) {
+        w->out->logprob = logprob_of(w, id);
+        w->out->rank = rank_of(w, id);
+    }
     return ECH_SAMPLE_OK;
 }
 

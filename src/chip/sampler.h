@@ -159,7 +159,8 @@ typedef struct ech_sample_out {
     float logprob;   /* of id, when wanted, else 0 */
     float mu;        /* mirostat's mu after this id, as in the state tensor; else 0 */
     uint32_t n_top;  /* entries that follow: descending, ties to the lower id; min(wanted, vocab) */
-    uint32_t reserved[3];
+    uint32_t rank;   /* of id, when wanted: how many logits are at least its own; else 0 */
+    uint32_t reserved[2];
     ech_top_logprob top[];
 } ech_sample_out;
 

@@ -312,6 +312,7 @@ static void set_logprobs(ech_event *ev, const ech_sample_out *out, int32_t wante
     if (wanted < 0) return;
     ev->has_logprob = true;
     ev->logprob = out->logprob;
+    ev->rank = out->rank;
     _Static_assert(sizeof(ech_token_prob) == sizeof(ech_top_logprob), "the same pair");
     ev->top = (const ech_token_prob *)(const void *)out->top;
     ev->n_top = out->n_top < (uint32_t)wanted ? out->n_top : (uint32_t)wanted;

@@ -397,16 +397,14 @@ static ech_status put_prompt_prob(const ech_exchange *const x, const int32_t id,
         ech_tokenizer_token_bytes(ech_engine_tokenizer(x->server->engine), id, &len);
     ECH_TRY(ech_buf_printf(b, "\"%d\":{\"logprob\":", id));
     ECH_TRY(ech_json_put_float(b, logprob));
-    ECH_TRY(rank > 0 ? ech_buf_printf(b, ",\"rank\":%zu", rank)
-                     : ech_buf_puts(b, ",\"rank\":null"));
-    ECH_TRY(ech_buf_puts(b, ",\"decoded_token\":"));
+    ECH_TRY(ech_buf_printf(b, ",\"rank\":%zu,\"decoded_token\":", rank));
     ECH_TRY(ech_json_put_string(b, bytes, bytes != NULL ? len : 0));
     return ech_buf_push(b, '}');
 }
 
 /*
- * vLLM's form: null for the first id, else the best ones and the id itself. rank is null for an
- * id that is not among the best ones: its true rank isn't counted.
+ * vLLM's form: null for the first id, else the id itself and the best ones, each once. One of the
+ * best has its place as its rank, so that no two of them share one.
  */
 static ech_status take_prompt_prob(const ech_exchange *const x, ech_generation *const g,
                                    const ech_event *const ev)
@@ -414,14 +412,15 @@ static ech_status take_prompt_prob(const ech_exchange *const x, ech_generation *
     ech_buf *const b = &g->choices[ev->choice].prompt_probs;
     if (b->len > 0) ECH_TRY(ech_buf_push(b, ','));
     if (!ev->has_logprob) return ech_buf_puts(b, "null");
-    size_t rank = 0;
+    size_t rank = ev->rank, own = ev->n_top;
     for (size_t i = 0; i < ev->n_top; i++) {
-        if (ev->top[i].id == ev->id) rank = i + 1;
+        if (ev->top[i].id == ev->id) own = i;
     }
+    if (own < ev->n_top) rank = own + 1;
     ECH_TRY(ech_buf_push(b, '{'));
     ECH_TRY(put_prompt_prob(x, ev->id, ev->logprob, rank, b));
     for (size_t i = 0; i < ev->n_top; i++) {
-        if (i + 1 == rank) continue;
+        if (i == own) continue;
         ECH_TRY(ech_buf_push(b, ','));
         ECH_TRY(put_prompt_prob(x, ev->top[i].id, ev->top[i].logprob, i + 1, b));
     }

@@ -149,11 +149,20 @@ class Template(unittest.TestCase):
 
 class Scores(unittest.TestCase):
     def test_prompt_logprobs_are_returned(self):
-        ids = SERVER.post("/tokenize", {"prompt": "Once upon a time"})[1]["tokens"]
+        ids = SERVER.post("/tokenize", {"prompt": "Once upon a time, xylophone 7 7 q"})[1]["tokens"]
         body = {"prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 0}
         want = SERVER.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["token_logprobs"]
         out = SERVER.post("/v1/completions", {"prompt": ids, "max_tokens": 1, "prompt_logprobs": 2})[1]["choices"][0]["prompt_logprobs"]
         self.assertEqual([out[0]] + [o[str(i)]["logprob"] for o, i in zip(out[1:], ids[1:], strict=True)], want)
+        # Ranks: whatever is asked for beside it, and those of the best their places.
+        ranks = lambda out: [o[str(i)]["rank"] for o, i in zip(out[1:], ids[1:], strict=True)]
+        alone = SERVER.post("/v1/completions", {"prompt": ids, "max_tokens": 1, "prompt_logprobs": 0})[1]["choices"][0]["prompt_logprobs"]
+        self.assertEqual(ranks(alone), ranks(out))
+        self.assertGreater(max(ranks(alone)), 2)
+        for o, i in zip(out[1:], ids[1:], strict=True):
+            self.assertEqual([t["rank"] for k, t in o.items() if k != str(i)], [r for r in (1, 2) if r != o[str(i)]["rank"]])
+            best = sorted(o.values(), key=lambda t: t["rank"])
+            self.assertEqual(best, sorted(best, key=lambda t: -t["logprob"]))
         chat = SERVER.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 1, "prompt_logprobs": 0})[1]
         self.assertEqual(len(chat["prompt_logprobs"]), chat["usage"]["prompt_tokens"])
 

@@ -324,6 +324,7 @@ static void log_probabilities_are_those_of_the_raw_logits(void **state)
         mass += exp(-i);
     }
     assert_true(fabs(o->logprob - (-1.0 - log(mass))) < 1e-6);
+    assert_int_equal(o->rank, 2); /* among the raw ones, not of those that may be drawn */
     assert_int_equal(o->n_top, TOP);
     for (int i = 0; i < TOP; i++) {
         assert_int_equal(o->top[i].id, i);
@@ -343,7 +344,21 @@ static void a_score_row_gives_the_target_and_draws_nothing(void **state)
     assert_int_equal(o->id, 99);
     assert_true(o->logprob == -INFINITY);
     assert_int_equal(o->top[0].id, 0);
+    assert_int_equal(o->rank, VOCAB);
     assert_int_equal(f->ids[0], -7);
+}
+
+/* As vLLM counts: how many are at least as good, whatever their order. */
+static void a_rank_counts_equal_logits(void **state)
+{
+    fixture *const f = *state;
+    f->rows[0].mode = ECH_SAMPLE_SCORE;
+    f->rows[0].n_top = 1;
+    f->logits[50] = f->logits[51] = f->logits[40]; /* -40: 0 to 39 are better, 40 as good */
+    for (int id = 39; id <= 51; id += id == 40 ? 10 : 1) {
+        f->rows[0].target_id = id;
+        assert_int_equal(run(f, 0)->rank, id == 39 ? 40 : 43);
+    }
 }
 
 static void mirostat_reads_one_half_of_its_state_and_writes_the_other(void **state)
@@ -565,6 +580,7 @@ int main(void)
         T(dry_of_one_id_over_and_over_stays_finite),
         T(log_probabilities_are_those_of_the_raw_logits),
         T(a_score_row_gives_the_target_and_draws_nothing),
+        T(a_rank_counts_equal_logits),
         T(mirostat_reads_one_half_of_its_state_and_writes_the_other),
         T(extreme_temperatures_are_harmless),
         T(every_filter_keeps_one_id_at_its_limit),
