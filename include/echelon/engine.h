@@ -507,6 +507,9 @@ ECH_API ech_status ech_request_next(ech_request *request, int timeout_ms, ech_ev
 
 /* ---- looking inside ------------------------------------------------------------------------- */
 
+/** Steps are counted by their tokens, k of them at most 2^k; the last has all that are larger. */
+#define ECH_STEP_SIZES 16
+
 /** One moment of an engine. Gauges say what is, counters count since the engine was opened. */
 typedef struct ech_engine_counters {
     size_t struct_size; /* set by the caller: sizeof(ech_engine_counters) */
@@ -542,6 +545,8 @@ typedef struct ech_engine_counters {
     uint64_t host_ns_total;             /* CPU time of the engine's thread */
     uint64_t ttft_ns_total, ttft_count; /* submit to first id */
     uint64_t gap_ns_total, gap_count;   /* between two ids of a choice */
+    uint64_t step_rows_total;           /* tokens computed: of prompts, and ids before the next one */
+    uint64_t steps_of[ECH_STEP_SIZES];  /* [k]: above 2^(k-1) of these tokens, at most 2^k */
 } ech_engine_counters;
 
 /** Fills *ret_counters as far as its struct_size says. Never waits for a step. */

@@ -141,6 +141,15 @@ static ech_status wait_for_step(ech_engine *e, ech_step *step, ech_error *err)
     }
 }
 
+/* k: n is above 2^(k-1) and at most 2^k. */
+static uint32_t size_of(uint32_t n)
+{
+    uint32_t k = 0;
+    while (k < ECH_STEP_SIZES - 1 && n > UINT32_C(1) << k)
+        k++;
+    return k;
+}
+
 static void count_step(ech_engine *e, const ech_step *step, int64_t ns)
 {
     const ech_step_plan *const plan = &step->plan;
@@ -156,6 +165,8 @@ static void count_step(ech_engine *e, const ech_step *step, int64_t ns)
     (void)pthread_mutex_lock(&e->lock);
     ech_engine_counters *const c = &e->counters;
     c->steps++;
+    c->step_rows_total += plan->n_rows;
+    c->steps_of[size_of(plan->n_rows)]++;
     c->mixed_steps += plan->n_decode_rows > 0 && plan->n_rows > plan->n_decode_rows;
     c->wasted_rows += wasted;
     c->prefill_rows += prompt_rows;

@@ -103,6 +103,25 @@ static ech_status put_keys(const page *const p, ech_keys *const k)
     return rc;
 }
 
+/* vLLM's buckets: 1, 8, 16 up to 16384, which are some of the engine's. */
+static ech_status put_iterations(const page *const p, const ech_engine_counters *const c)
+{
+    static const char NAME[] = "iteration_tokens_total";
+    uint64_t n = 0;
+    ECH_TRY(put_family(p, NAME, "histogram", "Tokens computed in a step."));
+    for (size_t k = 0; k + 1 < ECH_STEP_SIZES; k++) {
+        n += c->steps_of[k];
+        if (k == 1 || k == 2) continue;
+        ECH_TRY(ech_buf_printf(p->b, "%s:%s_bucket{%s,le=\"%u\"} %llu\n", p->prefix, NAME, p->labels,
+                               1U << k, (unsigned long long)n));
+    }
+    return ech_buf_printf(
+        p->b, "%s:%s_bucket{%s,le=\"+Inf\"} %llu\n%s:%s_sum{%s} %llu\n%s:%s_count{%s} %llu\n",
+        p->prefix, NAME, p->labels, (unsigned long long)c->steps, p->prefix, NAME, p->labels,
+        (unsigned long long)c->step_rows_total, p->prefix, NAME, p->labels,
+        (unsigned long long)c->steps);
+}
+
 /*
  * Hits and queries of the prefix cache are counted in tokens: their quotient is the share of
  * prompts that wasn't computed.
@@ -174,6 +193,7 @@ static ech_status put_all(const page *const p, ech_server *const s)
     ech_engine_counters c = { .struct_size = sizeof c };
     ech_engine_counters_get(s->engine, &c);
     ECH_TRY(put_engine(p, &c));
+    ECH_TRY(put_iterations(p, &c));
     ECH_TRY(ech_observed_put(p->b, &s->observed, p->prefix, p->labels));
     ECH_TRY(put_keys(p, &s->keys));
     ECH_TRY(put_rings(p, s->engine));

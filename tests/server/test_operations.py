@@ -513,7 +513,7 @@ def parse_metrics(text):
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             assert name == current and kind in ("counter", "gauge", "histogram"), line
-            assert (kind == "counter") == name.endswith("_total"), line
+            assert (kind == "counter") == name.endswith("_total") or name.endswith(":iteration_tokens_total"), line  # vLLM's name of a histogram
             families[name][0] = kind
         else:
             m = SAMPLE.match(line)
@@ -544,7 +544,7 @@ class Metrics(unittest.TestCase):
              "request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds", "request_prompt_tokens",
              "request_generation_tokens", "request_params_n", "request_params_max_tokens", "request_time_per_output_token_seconds",
              "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prompt_tokens_total", "generation_tokens_total",
-             "request_success_total", "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total"]
+             "request_success_total", "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total", "iteration_tokens_total"]
 
     def scrape(self, s):
         status, headers, text = s.call("GET", "/metrics")
@@ -573,6 +573,21 @@ class Metrics(unittest.TestCase):
             self.assertEqual([float(x) for x in les], [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560, float("inf")])
             les = [l["le"] for n, l, _ in m["echelon:e2e_request_latency_seconds"][1] if n.endswith("_bucket")]
             self.assertEqual([float(x) for x in les][:5], [0.3, 0.5, 0.8, 1, 1.5])
+
+    def test_tokens_of_steps(self):  # TR7
+        """Each step counts once, in a bucket of vLLM's, with the tokens that it computed."""
+        with serving("--no-prefix-cache", "--prefill-chunk", "64") as s:
+            s.post("/v1/completions", {"prompt": [5] * 100, "max_tokens": 3, "ignore_eos": True})
+            self.assertTrue(s.wait_metric("num_requests_running", 0))
+            m = self.scrape(s)
+            samples = m["echelon:iteration_tokens_total"][1]
+            buckets = {float(l["le"]): v for n, l, v in samples if n.endswith("_bucket")}
+            self.assertEqual(list(buckets), [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, float("inf")])
+            total, count = (next(v for n, _, v in samples if n.endswith(end)) for end in ("_sum", "_count"))
+            self.assertEqual(count, m["echelon:steps_total"][1][0][2])
+            self.assertEqual((buckets[64], buckets[16384]), (count, count))  # no chunk is above 64
+            self.assertGreaterEqual(buckets[1], 2)  # the second and the third token
+            self.assertTrue(102 <= total <= 104, total)  # a step ahead may be computed in vain
 
     def test_prefix_and_dashboard(self):
         with open(os.path.join(ROOT, "contrib/grafana.json"), encoding="utf-8") as f:
