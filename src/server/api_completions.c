@@ -237,6 +237,13 @@ static bool take_logprobs(ech_exchange *const x, ech_generation *const g)
     return true;
 }
 
+/* More than n would be drawn and thrown away; less OpenAI refuses as well. */
+static bool take_best_of(ech_exchange *const x, const ech_params *const p)
+{
+    return p->best_of < 0 || p->best_of == p->n ||
+           ech_reply_refuse(x, "best_of", "must be n: every answer that is drawn is returned");
+}
+
 /*
  * The order: fields, then prompts, then the guide, which needs no prompt. With echo the prompt's
  * own tokens are scored as well, in the same columns before the answer's.
@@ -248,7 +255,8 @@ void ech_api_completions(ech_exchange *const x)
     if (g == NULL) return;
     g->params.max_tokens = 16; /* OpenAI's default */
     ech_request_options options;
-    if (!ech_generation_parse(x, g, body, ECH_IN_COMPLETIONS) || !take_logprobs(x, g) ||
+    if (!ech_generation_parse(x, g, body, ECH_IN_COMPLETIONS) || !take_best_of(x, &g->params) ||
+        !take_logprobs(x, g) ||
         !ech_generate_options(x, g, &options) ||
         !ech_prompts_take(x, g->params.prompt, "prompt", &options) ||
         !ech_prompts_prepare(x, &g->params, &options)) {

@@ -405,6 +405,15 @@ static bool take_thinking(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
+/* A schema is never dropped: an answer without it would be a 200 that its reader can't read. */
+static bool take_output(ech_exchange *const x, ech_params *const p)
+{
+    const json_t *const format = json_object_get(p->output_config, "format");
+    if (p->output_format != NULL) p->response_format = p->output_format;
+    if (format != NULL && !json_is_null(format)) p->response_format = format;
+    return ech_generation_take_effort(x, p, p->output_config, "output_config.effort");
+}
+
 /*
  * The request as one of chat. The new lists are made before ech_generate_options, since a
  * refusal must name the field that the client wrote. prompt_param says which one a prompt that
@@ -418,7 +427,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
     g->prompt_param = "messages";
     if (p->stop_sequences.n > 0) p->stop = p->stop_sequences;
     if (!take_messages(x, p, p->system) || !take_tools(x, p) || !take_choice(x, p) ||
-        !take_thinking(x, p))
+        !take_thinking(x, p) || !take_output(x, p))
         return false;
     return ech_generate_options(x, g, options) && ech_chat_take(x, g, options);
 }

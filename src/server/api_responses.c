@@ -419,33 +419,34 @@ static bool take_tools(ech_exchange *const x, ech_params *const p)
     return true;
 }
 
-/* The same words as reasoning_effort in chat, from the same row of the table. */
-static bool take_effort(ech_exchange *const x, ech_params *const p)
+/* Agents ask for encrypted reasoning with every request; of what there is, only this is missed. */
+static bool take_include(ech_exchange *const x, const json_t *const list)
 {
-    const json_t *const effort = json_object_get(p->reasoning, "effort");
-    return effort == NULL || json_is_null(effort) ||
-           ech_field_take_word(ech_field_find("reasoning_effort", ECH_IN_CHAT), effort,
-                               &p->reasoning_effort) ||
-           ech_reply_refuse(x, "reasoning.effort", "is none that reasoning_effort may be");
+    if (list != NULL && !json_is_array(list))
+        return ech_reply_refuse(x, "include", "must be a list");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *const what = json_string_value(json_array_get(list, i));
+        if (what == NULL || strcmp(what, "message.output_text.logprobs") == 0)
+            return ech_reply_refuse(x, "include",
+                                    "has an entry that can't be included; log-probabilities are "
+                                    "in chat and completions");
+    }
+    return true;
 }
 
 /*
  * text.format is what response_format is elsewhere; reasoning.effort what reasoning_effort is.
- * An id of a response before is refused, not ignored: to answer without the conversation it
- * stands for would be a wrong answer with a 200.
  */
 static bool take_request(ech_exchange *const x, ech_generation *const g, const json_t *const body,
                          ech_request_options *const options)
 {
     ech_params *const p = &g->params;
     if (!ech_generation_parse(x, g, body, ECH_IN_RESPONSES)) return false;
-    if (p->previous_response_id != NULL)
-        return ech_reply_refuse(x, "previous_response_id",
-                                "can't be used: this server keeps no responses; send the items");
     if (p->max_output_tokens >= 0) p->max_tokens = p->max_output_tokens;
     if (p->text != NULL) p->response_format = json_object_get(p->text, "format");
     g->prompt_param = "input";
-    return take_effort(x, p) && take_input(x, p) && take_tools(x, p) &&
+    return ech_generation_take_effort(x, p, p->reasoning, "reasoning.effort") &&
+           take_include(x, p->include) && take_input(x, p) && take_tools(x, p) &&
            ech_generate_options(x, g, options) && ech_chat_take(x, g, options);
 }
 

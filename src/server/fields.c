@@ -196,14 +196,47 @@ static const ech_field FIELDS[] = {
       "most tokens of an answer" },
     { "reasoning", ECH_FIELD_OBJECT, ECH_IN_RESPONSES, AT(reasoning), NO_BOUNDS,
       "effort: given to the template" },
-    { "previous_response_id", ECH_FIELD_STRING, ECH_IN_RESPONSES, AT(previous_response_id),
-      NO_BOUNDS, "refused: nothing is kept" },
+    { "include", ECH_FIELD_JSON, ECH_IN_RESPONSES, AT(include), NO_BOUNDS,
+      "a list; there is nothing of it here, and log-probabilities are refused", 0,
+      "{\"type\":\"array\",\"items\":" TEXT "}" },
     { "system", ECH_FIELD_JSON, ECH_IN_MESSAGES, AT(system), NO_BOUNDS,
       "the system prompt, a string or text blocks" },
     { "stop_sequences", ECH_FIELD_STRINGS, ECH_IN_MESSAGES, AT(stop_sequences), 0, 64,
       "strings that end the answer" },
     { "thinking", ECH_FIELD_OBJECT, ECH_IN_MESSAGES, AT(thinking), NO_BOUNDS,
       "type enabled, adaptive or disabled; budget_tokens" },
+    { "output_format", ECH_FIELD_OBJECT, ECH_IN_MESSAGES, AT(output_format), NO_BOUNDS,
+      "type json_schema and a schema: what response_format is in chat" },
+    { "output_config", ECH_FIELD_OBJECT, ECH_IN_MESSAGES, AT(output_config), NO_BOUNDS,
+      "format: the same as output_format; effort: given to the template" },
+    { "best_of", ECH_FIELD_INT, ECH_IN_COMPLETIONS, AT(best_of), 1, 128,
+      "only what n is: no answers are drawn that are not returned" },
+    { "functions", ECH_FIELD_REFUSED, ECH_IN_CHAT, 0, NO_BOUNDS,
+      "an older form that isn't taken: use tools" },
+    { "function_call", ECH_FIELD_REFUSED, ECH_IN_CHAT, 0, NO_BOUNDS,
+      "an older form that isn't taken: use tool_choice", 0, NULL, "none|auto" },
+    { "modalities", ECH_FIELD_REFUSED, ECH_IN_CHAT, 0, NO_BOUNDS, "answers are text alone", 0, NULL,
+      "text" },
+    { "audio", ECH_FIELD_REFUSED, ECH_IN_CHAT, 0, NO_BOUNDS, "answers are text alone" },
+    { "web_search_options", ECH_FIELD_REFUSED, ECH_IN_CHAT, 0, NO_BOUNDS,
+      "nothing is looked up on the web" },
+    { "use_beam_search", ECH_FIELD_REFUSED, ECH_IN_GENERATION, 0, NO_BOUNDS,
+      "answers are drawn, no beams are searched" },
+    { "prompt_embeds", ECH_FIELD_REFUSED, ECH_IN_OPENAI, 0, NO_BOUNDS,
+      "prompts are texts or token ids" },
+    { "background", ECH_FIELD_REFUSED, ECH_IN_RESPONSES, 0, NO_BOUNDS,
+      "responses are not kept: the request waits for its own" },
+    { "conversation", ECH_FIELD_REFUSED, ECH_IN_RESPONSES, 0, NO_BOUNDS,
+      "conversations are not kept: send the items" },
+    { "previous_response_id", ECH_FIELD_REFUSED, ECH_IN_RESPONSES, 0, NO_BOUNDS,
+      "responses are not kept: send the items" },
+    { "prompt", ECH_FIELD_REFUSED, ECH_IN_RESPONSES, 0, NO_BOUNDS,
+      "prompts are not kept: send the items" },
+    { "top_logprobs", ECH_FIELD_REFUSED, ECH_IN_RESPONSES, 0, NO_BOUNDS,
+      "log-probabilities are in chat and completions" },
+    { "mcp_servers", ECH_FIELD_REFUSED, ECH_IN_MESSAGES, 0, NO_BOUNDS,
+      "tools are called by the client" },
+    { "container", ECH_FIELD_REFUSED, ECH_IN_MESSAGES, 0, NO_BOUNDS, "nothing is run here" },
     { "cache_prompt", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION, 0, NO_BOUNDS,
       "prompts are always cached" },
     { "user", ECH_FIELD_ACCEPTED, ECH_IN_GENERATION | ECH_IN_EMBEDDINGS, 0, NO_BOUNDS,
@@ -321,6 +354,23 @@ bool ech_field_take_word(const ech_field *const f, const json_t *const v, const 
     return false;
 }
 
+/* Whether a field that isn't done may have this value: one that says so, or one of its words. */
+static bool asks_for_nothing(const ech_field *const f, const json_t *const v)
+{
+    const char *word;
+    if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++) {
+            const json_t *const item = json_array_get(v, i);
+            if (f->values == NULL || !ech_field_take_word(f, item, &word)) return false;
+        }
+        return true;
+    }
+    if (json_is_string(v))
+        return json_string_length(v) == 0 ||
+               (f->values != NULL && ech_field_take_word(f, v, &word));
+    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0);
+}
+
 /* What is returned is the second half of a sentence whose first is the field's name. */
 static const char *take(ech_exchange *const x, const ech_field *const f, const json_t *const v,
                         ech_params *const p)
@@ -354,6 +404,8 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
         return NULL;
     case ECH_FIELD_ACCEPTED:
         return NULL;
+    case ECH_FIELD_REFUSED:
+        return asks_for_nothing(f, v) ? NULL : "can't be done here:";
     }
     return "is of no kind";
 }
@@ -408,7 +460,9 @@ bool ech_fields_parse(ech_exchange *const x, const json_t *const body, const uns
         if (json_is_null(value)) continue;
         const char *const why = take(x, f, value, p);
         if (why != NULL) {
-            if (f->values != NULL) {
+            if (f->kind == ECH_FIELD_REFUSED) {
+                ech_reply_error(x, 400, "unsupported_value", name, "%s %s %s", name, why, f->doc);
+            } else if (f->values != NULL) {
                 ech_reply_error(x, 400, "invalid_value", name, "%s %s %s", name, why, f->values);
             } else if (f->max >= f->min && strstr(why, "range") != NULL) {
                 ech_reply_error(x, 400, "invalid_value", name, "%s %s: %.10g to %.10g", name, why,

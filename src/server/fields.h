@@ -33,6 +33,7 @@ typedef enum ech_field_kind {
     ECH_FIELD_OBJECT,   /* a JSON object: const json_t * */
     ECH_FIELD_JSON,     /* anything: const json_t * */
     ECH_FIELD_ACCEPTED, /* known and without effect here */
+    ECH_FIELD_REFUSED,  /* known, would change the answer, isn't done: only what asks for nothing */
 } ech_field_kind;
 
 #define ECH_FIELD_LIST_MAX 1024
@@ -57,7 +58,7 @@ typedef struct ech_params {
     ech_field_strings stop, stop_sequences, bad_words, dry_breakers;
     ech_field_ids stop_token_ids, allowed_token_ids;
     int64_t max_tokens, max_completion_tokens, max_output_tokens, min_tokens, n, seed, top_k,
-        top_logprobs, prompt_logprobs;
+        top_logprobs, prompt_logprobs, best_of;
     int64_t thinking_budget, dimensions;
     int64_t priority, dry_allowed_length, dry_range, mirostat, truncate_prompt_tokens;
     float temperature, top_p, min_p, typical_p, repetition_penalty, frequency_penalty,
@@ -66,9 +67,8 @@ typedef struct ech_params {
     bool stream, echo, ignore_eos, include_stop, skip_special, add_special, parse_special,
         return_token_ids, timings, add_special_in_chat;
     bool add_generation_prompt, continue_final_message, parallel_tool_calls;
-    const char *encoding_format, *suffix, *cache_salt, *reasoning_effort, *instructions,
-        *previous_response_id;
-    const json_t *system, *thinking, *reasoning;
+    const char *encoding_format, *suffix, *cache_salt, *reasoning_effort, *instructions;
+    const json_t *system, *thinking, *reasoning, *include, *output_format, *output_config;
     uint64_t seen[2]; /* bit i: row i of the table was in the request */
 } ech_params;
 
@@ -81,7 +81,8 @@ typedef struct ech_field {
     const char *doc;
     unsigned needed;    /* of where: it must be there; checked by the dialect */
     const char *schema; /* JSON: JSON schema of what it may be; NULL: anything */
-    const char *values; /* STRING: the words that it may be, '|' between them; NULL: anything */
+    const char *values; /* STRING: the words that it may be, '|' between them; NULL: anything.
+                           REFUSED: words that pass, alone or in a list */
 } ech_field;
 
 size_t ech_fields_count(void);

@@ -45,6 +45,7 @@ ech_generation *ech_generation_new(ech_exchange *const x)
         .max_completion_tokens = -1,
         .max_output_tokens = -1,
         .n = 1,
+        .best_of = -1,
         .top_logprobs = -1,
         .prompt_logprobs = -1,
         .temperature = s.temperature,
@@ -121,6 +122,17 @@ bool ech_generation_parse(ech_exchange *const x, ech_generation *const g, const 
         return ech_reply_refuse(x, "stream_options.include_usage", "must be true or false");
     g->include_usage = json_is_true(usage);
     return g->model != NULL;
+}
+
+/* The same words as reasoning_effort in chat, from the same row of the table. */
+bool ech_generation_take_effort(ech_exchange *const x, ech_params *const p,
+                                const json_t *const object, const char *const name)
+{
+    const json_t *const effort = json_object_get(object, "effort");
+    return effort == NULL || json_is_null(effort) ||
+           ech_field_take_word(ech_field_find("reasoning_effort", ECH_IN_CHAT), effort,
+                               &p->reasoning_effort) ||
+           ech_reply_refuse(x, name, "is none that reasoning_effort may be");
 }
 
 /*

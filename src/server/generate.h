@@ -93,6 +93,9 @@ void ech_generate_start(ech_exchange *x, const ech_dialect *dialect, ech_generat
 ech_generation *ech_generation_new(ech_exchange *x);
 /* Parses the body and what all dialects share. False: the answer is set. */
 bool ech_generation_parse(ech_exchange *x, ech_generation *g, const json_t *body, unsigned where);
+/* object.effort to p->reasoning_effort; name is what a refusal calls it. */
+bool ech_generation_take_effort(ech_exchange *x, ech_params *p, const json_t *object,
+                                const char *name);
 /* Fills the request's options but for the prompts. False: the answer is set. */
 bool ech_generate_options(ech_exchange *x, ech_generation *g, ech_request_options *o);
 

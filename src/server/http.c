@@ -123,6 +123,13 @@ static const char *path_of(ech_exchange *const x, const char *const target)
     return host[n] == '/' ? host + n : "/";
 }
 
+/* Bodies are taken as they are: to unpack them would let a small request ask for much memory. */
+static bool is_packed(const ech_exchange *const x)
+{
+    const char *const coding = ech_http_header(x, "Content-Encoding");
+    return coding != NULL && coding[0] != '\0' && strcasecmp(coding, "identity") != 0;
+}
+
 /*
  * Sets an answer when the request ends here, before its body is read. The order is that of what
  * a stranger may learn: first whether the page may talk to us at all, then the preflight, then
@@ -149,6 +156,9 @@ static void check_head(ech_exchange *const x, const char *const method, const ch
     } else if (x->route == NULL) {
         ech_reply_error(x, 404, "unknown_path", NULL,
                         "there is nothing at %s; /openapi.json lists what there is", path);
+    } else if (is_packed(x)) {
+        ech_reply_error(x, 415, "unsupported_coding", NULL,
+                        "the body must come as it is, without a Content-Encoding");
     }
 }
 
@@ -208,6 +218,7 @@ static void add_headers(ech_exchange *const x, struct MHD_Response *const r)
         (void)MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
         (void)MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
     }
+    if (x->status == 415) (void)MHD_add_response_header(r, "Accept-Encoding", "identity");
     if (x->status == 401) (void)MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
     add_cors(x, r);
 }

@@ -89,6 +89,13 @@ static json_t *plain_schema(const ech_field *const f)
         return json_pack("{s:s}", "type", "object");
     case ECH_FIELD_JSON:
         return f->schema != NULL ? json_loads(f->schema, 0, NULL) : json_object();
+    case ECH_FIELD_REFUSED: {
+        json_t *const s = words(f->values != NULL ? f->values : "");
+        json_t *const none = json_pack("[b, i, s, []]", 0, 0, "");
+        (void)json_array_extend(json_object_get(s, "enum"), none);
+        json_decref(none);
+        return s;
+    }
     case ECH_FIELD_ACCEPTED:
         break;
     }
@@ -255,6 +262,7 @@ static const char *kind_name(const ech_field *const f)
         [ECH_FIELD_OBJECT] = "object",
         [ECH_FIELD_JSON] = "JSON",
         [ECH_FIELD_ACCEPTED] = "anything",
+        [ECH_FIELD_REFUSED] = "refused",
     };
     return NAMES[f->kind];
 }
@@ -320,7 +328,9 @@ ech_status ech_api_doc_put(ech_buf *const b)
         b,
         "\n## Fields\n\n"
         "`null` counts as not given. A value out of its range is a 400 whose `param` names the "
-        "field. Where a path stands in bold the field is needed.\nSampling that a request "
+        "field. Where a path stands in bold the field is needed.\nA refused field would change "
+        "the answer and isn't done here: false, 0, an empty string or list pass, all else is a "
+        "400.\nSampling that a request "
         "leaves open comes from the model's `generation_config.json`, else OpenAI's defaults.\n\n"
         "| field | type | range | where | meaning |\n| --- | --- | --- | --- | --- |\n"));
     for (size_t i = 0; i < ech_fields_count(); i++) {

@@ -130,6 +130,49 @@ class Fields(unittest.TestCase):
         out = SERVER.post("/v1/chat/completions", {"messages": user, "max_tokens": 60, "temperature": 0, "structured_outputs": {"json_object": True, "regex": None}})[1]
         self.assertEqual(out["choices"][0]["message"]["content"][0], "{")
 
+    def test_what_is_not_done_is_refused_and_what_asks_for_nothing_passes(self):
+        user = [{"role": "user", "content": "hi"}]
+        schema = {"type": "json_schema", "schema": {"enum": ["maybe so"]}}
+        f = {"name": "f", "parameters": {}}
+        for path, base, bad, good in (
+                ("/v1/completions", {"prompt": "a", "max_tokens": 1, "n": 2},
+                 {"best_of": (3, 1, 0, -1, True, "2"), "use_beam_search": (True, 1), "prompt_embeds": ("AAAA", ["AAAA"])},
+                 {"best_of": (2, 2.0, None), "use_beam_search": (False, 0, None), "prompt_embeds": (None, "", [])}),
+                ("/v1/chat/completions", {"messages": user, "max_tokens": 1},
+                 {"functions": ([f], f, {}, "f", True), "function_call": ({"name": "f"}, "f", "none|auto", "non"), "modalities": (["text", "audio"], "audio", ["text", 1]),
+                  "audio": ({"voice": "v", "format": "wav"}, {}), "web_search_options": ({}, True), "use_beam_search": (True,)},
+                 {"functions": ([], None), "function_call": ("none", "auto", None), "modalities": (["text"], [], None), "audio": (None, False)}),
+                ("/v1/responses", {"input": "hi", "max_output_tokens": 1},
+                 {"background": (True, 1, "yes"), "conversation": ("conv_1", {"id": "conv_1"}, {}), "previous_response_id": ("resp_1", 1), "prompt": ({"id": "p"}, "p"),
+                  "top_logprobs": (1, 20), "include": (["message.output_text.logprobs"], ["reasoning.encrypted_content", "message.output_text.logprobs"], "x", {}, [1])},
+                 {"background": (False, None), "conversation": (None,), "previous_response_id": (None,), "top_logprobs": (0, None), "include": ([], ["reasoning.encrypted_content"], None)}),
+                ("/v1/messages", {"messages": user, "max_tokens": 2},
+                 {"mcp_servers": ([{"type": "url"}],), "container": ("c",), "output_config": ({"effort": "x"}, {"format": 5}, {"format": {"type": "x"}}, 1),
+                  "output_format": ({"type": "x"}, {"type": "json_schema", "schema": {"type": "x"}}, "json")},
+                 {"mcp_servers": ([], None), "container": (None,), "output_config": ({}, {"effort": "low"}, {"format": None}), "output_format": (None,)})):
+            for values, want in ((bad, 400), (good, 200)):
+                for name, tried in values.items():
+                    for value in tried:
+                        with self.subTest(path=path, name=name, value=value):
+                            status, headers, out = SERVER.call("POST", path, {**base, name: value})
+                            self.assertEqual(status, want, out)
+                            self.assertNotIn("x-echelon-ignored", headers)
+                            if want == 400 and path != "/v1/messages":  # Anthropic's errors have no param
+                                self.assertEqual(json.loads(out)["error"]["param"], name)
+        for field in ({"output_format": schema}, {"output_config": {"format": schema}}):
+            out = SERVER.post("/v1/messages", {"messages": user, "max_tokens": 60, "temperature": 0, **field})[1]
+            self.assertEqual(json.loads(out["content"][0]["text"]), "maybe so", out)
+
+    def test_a_packed_body_is_a_415(self):
+        import gzip
+        body = b'{"prompt": "a", "max_tokens": 1}'
+        for coding in ("gzip", "deflate", "br", "identity, gzip", "GZIP", "x"):
+            for path in ("/v1/completions", "/v1/chat/completions", "/tokenize"):
+                status, headers, out = SERVER.call("POST", path, gzip.compress(body), {"Content-Encoding": coding})
+                self.assertEqual((status, json.loads(out)["error"]["code"], headers["accept-encoding"]), (415, "unsupported_coding", "identity"), coding)
+        for coding in ("identity", "Identity", ""):
+            self.assertEqual(SERVER.call("POST", "/v1/completions", body, {"Content-Encoding": coding})[0], 200, coding)
+
     def test_nested_bodies_are_refused(self):  # ME9, ME10
         for depth in (3000, 100000):
             nested = b"[" * depth + b"]" * depth
