@@ -123,20 +123,33 @@ static void run_two(void)
     ech_pool_destroy(&pool);
 }
 
-/* Waiting at barriers and taking tiles is no work for the system: spinning is bounded, then sleep.
- */
-static void CP11(void **state)
+/* Part of a run's time that the system took. */
+static double system_share(void)
 {
-    (void)state;
     struct rusage before, after;
     (void)getrusage(RUSAGE_SELF, &before);
     run_two();
     (void)getrusage(RUSAGE_SELF, &after);
     const double sys = seconds(&after.ru_stime) - seconds(&before.ru_stime);
     const double user = seconds(&after.ru_utime) - seconds(&before.ru_utime);
-    printf("  %.3f s in the system, %.3f s of work\n", sys, user);
-    /* The row asks for 2 %; a busy machine's timer ticks and sleeps at barriers are in it too. */
-    assert_true(sys <= 0.1 * user + 0.01);
+    return sys / (sys + user);
+}
+
+/*
+ * Waiting at barriers and taking tiles is no work for the system: spinning is bounded, then sleep.
+ * What others do on the machine adds to it, since a core whose CPU is taken away is slept for: the
+ * least of many short runs counts.
+ */
+static void CP11(void **state)
+{
+    (void)state;
+    double least = 1;
+    for (int i = 0; i < 100 && least >= 0.02; i++) {
+        const double share = system_share();
+        if (share < least) least = share;
+    }
+    printf("  %.2f %% of the time in the system\n", 100 * least);
+    assert_true(least < 0.02);
 }
 
 int main(int argc, char **argv)

@@ -7,10 +7,11 @@
  * CP15  the first request is much slower than later ones
  * CP16  ready is said too early, or loading doesn't say how far it is
  *
- * A random model of 60 MB plays a large one. Times are the least of several, since a machine may be
- * busy with something else.
+ * A random model of 60 MB plays a large one. A machine may be busy with something else: times are
+ * the least of several, and those beside a fixed bound are divided by how crowded it is.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,20 +103,55 @@ static void cp13(void **state)
     ech_engine_close(&engine);
 }
 
+#define WORK_NS (20 * ECH_NS_PER_MS)
+
+/* So much work, as the thread's own clock has it. */
+static void *work(void *const arg)
+{
+    struct timespec t;
+    int64_t end = 0;
+    do {
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        const int64_t now = t.tv_sec * ECH_NS_PER_S + t.tv_nsec;
+        if (end == 0) end = now + WORK_NS;
+        if (now >= end) return arg;
+    } while (true);
+}
+
+/* How long two threads wait for their work, by how much it is; 1 where nothing else runs. */
+static double crowd(void)
+{
+    pthread_t other;
+    const int64_t begin = ech_now_ns();
+    assert_int_equal(pthread_create(&other, NULL, work, NULL), 0);
+    (void)work(NULL);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    const double times = (double)(ech_now_ns() - begin) / WORK_NS;
+    return times > 1 ? times : 1;
+}
+
+static double start_ms(void)
+{
+    const int64_t begin = ech_now_ns();
+    ech_engine *engine = open_engine();
+    wait_ready(engine);
+    const double ms = (double)(ech_now_ns() - begin) / ECH_NS_PER_MS;
+    ech_engine_close(&engine);
+    return ms;
+}
+
 static void cp14(void **state)
 {
     (void)state;
-    double best = 1e9;
+    double best = 1e9, before = crowd();
     for (int i = 0; i < TRIES && best >= 1000.0; i++) { /* the first quiet second will do */
-        const int64_t begin = ech_now_ns();
-        ech_engine *engine = open_engine();
-        wait_ready(engine);
-        const double ms = (double)(ech_now_ns() - begin) / ECH_NS_PER_MS;
-        best = ms < best ? ms : best;
-        ech_engine_close(&engine);
+        const double ms = start_ms(), after = crowd();
+        const double alone = ms / (before < after ? before : after);
+        print_message("ready after %.0f ms; %.1f and %.1f times crowded\n", ms, before, after);
+        best = alone < best ? alone : best;
+        before = after;
     }
-    print_message("ready after %.0f ms\n", best);
-    assert_true(best < 3000.0); /* a second, on a machine that does nothing else */
+    assert_true(best < 1000.0);
 }
 
 /* ms to the first token of an answer. */
@@ -144,25 +180,21 @@ static double first_token(ech_engine *const engine)
     return (double)(ech_now_ns() - begin) / ECH_NS_PER_MS;
 }
 
+/* The least of as many firsts as seconds: both come down to what they take on a quiet machine. */
 static void cp15(void **state)
 {
     (void)state;
-    double first = 1e9, later = 1e9;
-    for (int i = 0; i < TRIES; i++) {
+    double first = 1e9, second = 1e9;
+    for (int i = 0; i < TRIES || (i < 10 * TRIES && first > 1.1 * second); i++) {
         ech_engine *engine = open_engine();
         wait_ready(engine);
-        const double a = first_token(engine);
+        const double a = first_token(engine), b = first_token(engine);
         first = a < first ? a : first;
-        for (int k = 0; k < 3; k++) {
-            const double b = first_token(engine);
-            later = b < later ? b : later;
-        }
+        second = b < second ? b : second;
         ech_engine_close(&engine);
     }
-    print_message("first %.1f ms, later %.1f ms\n", first, later);
-    /* The row says a tenth more. The least of 5 beside the least of 15, on a machine that may be
-     * busy, needs more room; pages that come in on demand would be tens of times as much. */
-    assert_true(first < 3.0 * later + 50.0);
+    print_message("first %.1f ms, second %.1f ms\n", first, second);
+    assert_true(first <= 1.1 * second);
 }
 
 static void cp16(void **state)
