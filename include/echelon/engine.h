@@ -476,7 +476,7 @@ typedef struct ech_event {
     int32_t id;                /* TOKEN, PROMPT_TOKEN */
     bool has_logprob;          /* TOKEN, PROMPT_TOKEN */
     float logprob;             /* of the id */
-    uint32_t rank;             /* of the id: how many raw logits are at least its own; 1: the best */
+    uint32_t rank;             /* of the id: so many raw logits are at least its own */
     const ech_token_prob *top; /* [n_top] best first; may hold the id itself */
     size_t n_top;
     ech_channel channel; /* TEXT */
@@ -545,7 +545,7 @@ typedef struct ech_engine_counters {
     uint64_t host_ns_total;             /* CPU time of the engine's thread */
     uint64_t ttft_ns_total, ttft_count; /* submit to first id */
     uint64_t gap_ns_total, gap_count;   /* between two ids of a choice */
-    uint64_t step_rows_total;           /* tokens computed: of prompts, and ids before the next one */
+    uint64_t step_rows_total;           /* tokens computed */
     uint64_t steps_of[ECH_STEP_SIZES];  /* [k]: above 2^(k-1) of these tokens, at most 2^k */
 } ech_engine_counters;
 

@@ -234,11 +234,17 @@ static json_t *call_of(const json_t *const block)
 }
 
 /* Blocks of one kind are joined: templates know one content and one reasoning a message. */
-static void append_text(json_t *const message, const char *const key, const char *const more)
+static bool append_text(json_t *const message, const char *const key, const json_t *const more)
 {
-    const char *const old = json_string_value(json_object_get(message, key));
-    json_t *const joined = json_sprintf("%s%s", old != NULL ? old : "", more != NULL ? more : "");
-    (void)json_object_set_new(message, key, joined);
+    const json_t *const old = json_object_get(message, key);
+    ech_buf b = { 0 };
+    const bool ok =
+        json_is_string(more) &&
+        ech_buf_append(&b, json_string_value(old), json_string_length(old)) == ECH_OK &&
+        ech_buf_append(&b, json_string_value(more), json_string_length(more)) == ECH_OK &&
+        json_object_set_new(message, key, json_stringn(b.data != NULL ? b.data : "", b.len)) == 0;
+    ech_buf_fini(&b);
+    return ok;
 }
 
 /*
@@ -248,21 +254,20 @@ static void append_text(json_t *const message, const char *const key, const char
  * A message of results alone leaves no empty one behind. An unknown block is refused: to leave
  * out an image without a word would give an answer to another question.
  */
-static bool take_blocks(ech_exchange *const x, const char *const role, const json_t *const content,
+static bool take_blocks(ech_exchange *const x, json_t *const role, const json_t *const content,
                         json_t *const messages)
 {
-    json_t *const message = json_pack("{s:s, s:s}", "role", role, "content", "");
+    json_t *const message = json_pack("{s:O, s:s}", "role", role, "content", "");
     bool has_own = false;
     bool ok = message != NULL;
     for (size_t i = 0; i < json_array_size(content) && ok; i++) {
         const json_t *const block = json_array_get(content, i);
         const char *const type = json_string_value(json_object_get(block, "type"));
         if (type != NULL && strcmp(type, "text") == 0) {
-            append_text(message, "content", json_string_value(json_object_get(block, "text")));
+            ok = append_text(message, "content", json_object_get(block, "text"));
             has_own = true;
         } else if (type != NULL && strcmp(type, "thinking") == 0) {
-            append_text(message, "reasoning_content",
-                        json_string_value(json_object_get(block, "thinking")));
+            ok = append_text(message, "reasoning_content", json_object_get(block, "thinking"));
             has_own = true;
         } else if (type != NULL && strcmp(type, "tool_use") == 0) {
             if (json_object_get(message, "tool_calls") == NULL)
@@ -310,11 +315,14 @@ static bool take_messages(ech_exchange *const x, ech_params *const p, const json
         return ech_reply_refuse(x, "messages", "must be a list of messages");
     for (size_t i = 0; i < json_array_size(p->messages); i++) {
         const json_t *const m = json_array_get(p->messages, i);
-        const char *const role = json_string_value(json_object_get(m, "role"));
+        json_t *const role = json_object_get(m, "role");
         const json_t *const content = json_object_get(m, "content");
-        if (role == NULL) return ech_reply_refuse(x, "messages", "must be objects with a role");
+        if (!json_is_string(role))
+            return ech_reply_refuse(x, "messages", "must be objects with a role");
         if (json_is_array(content)) {
             if (!take_blocks(x, role, content, messages)) return false;
+        } else if (!json_is_string(content)) {
+            return ech_reply_refuse(x, "messages", "must have a content, a string or blocks");
         } else {
             (void)json_array_append(messages, (json_t *)m);
         }
@@ -409,8 +417,14 @@ static bool take_thinking(ech_exchange *const x, ech_params *const p)
 static bool take_output(ech_exchange *const x, ech_params *const p)
 {
     const json_t *const format = json_object_get(p->output_config, "format");
-    if (p->output_format != NULL) p->response_format = p->output_format;
-    if (format != NULL && !json_is_null(format)) p->response_format = format;
+    if (p->output_format != NULL) {
+        p->response_format = p->output_format;
+        x->format_name = "output_format";
+    }
+    if (format != NULL && !json_is_null(format)) {
+        p->response_format = format;
+        x->format_name = "output_config.format";
+    }
     return ech_generation_take_effort(x, p, p->output_config, "output_config.effort");
 }
 

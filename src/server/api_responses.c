@@ -331,12 +331,13 @@ static void add_call(json_t *const messages, const json_t *const item)
 static bool take_message(ech_exchange *const x, const char *const param, const json_t *const item,
                          json_t *const messages)
 {
-    const char *const role = json_string_value(json_object_get(item, "role"));
-    json_t *const text = role != NULL ? ech_text_of(json_object_get(item, "content")) : NULL;
+    json_t *const role = json_object_get(item, "role");
+    json_t *const text =
+        json_is_string(role) ? ech_text_of(json_object_get(item, "content")) : NULL;
     if (text == NULL)
         return ech_reply_refuse(x, param,
                                 "is a message without a role, or with a part that is no text");
-    (void)json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", text));
+    (void)json_array_append_new(messages, json_pack("{s:O, s:o}", "role", role, "content", text));
     return true;
 }
 
@@ -353,6 +354,10 @@ static bool take_item(ech_exchange *const x, const size_t i, const json_t *const
     if (type == NULL || strcmp(type, "message") == 0) return take_message(x, param, item, messages);
     if (strcmp(type, "reasoning") == 0) return true; /* templates drop what was thought before */
     if (strcmp(type, "function_call") == 0) {
+        const json_t *const args = json_object_get(item, "arguments");
+        if (!json_is_string(json_object_get(item, "name")) ||
+            (args != NULL && !json_is_string(args)))
+            return ech_reply_refuse(x, param, "is a function_call without a name or arguments");
         add_call(messages, item);
         return true;
     }
@@ -444,6 +449,7 @@ static bool take_request(ech_exchange *const x, ech_generation *const g, const j
     if (!ech_generation_parse(x, g, body, ECH_IN_RESPONSES)) return false;
     if (p->max_output_tokens >= 0) p->max_tokens = p->max_output_tokens;
     if (p->text != NULL) p->response_format = json_object_get(p->text, "format");
+    x->format_name = "text.format";
     g->prompt_param = "input";
     return ech_generation_take_effort(x, p, p->reasoning, "reasoning.effort") &&
            take_include(x, p->include) && take_input(x, p) && take_tools(x, p) &&

@@ -93,7 +93,8 @@ void ech_api_detokenize(ech_exchange *const x)
     const json_t *const body = ech_exchange_json(x);
     ech_params p = { 0 };
     if (body == NULL || !ech_fields_parse(x, body, ECH_IN_DETOKENIZE, &p)) return;
-    if (!json_is_array(p.tokens)) {
+    const json_t *const first = json_array_get(p.tokens, 0);
+    if (!json_is_array(p.tokens) || (first != NULL && !json_is_number(first))) {
         ech_reply_error(x, 400, "invalid_value", "tokens", "tokens must be a list of token ids");
         return;
     }

@@ -244,10 +244,11 @@ static bool check_message(ech_exchange *const x, const ech_generation *const g,
                           const json_t *const m, const size_t i)
 {
     char param[64];
-    const char *const role = json_string_value(json_object_get(m, "role"));
+    const json_t *const value = json_object_get(m, "role");
+    const char *const role = json_string_value(value);
     (void)snprintf(param, sizeof param, "messages[%zu].role", i);
     if (role == NULL) return ech_reply_refuse(x, param_of(g, param), "must be a string");
-    if (!role_is_known(&x->server->chat, role))
+    if (strlen(role) != json_string_length(value) || !role_is_known(&x->server->chat, role))
         return ech_reply_refuse(x, param_of(g, param),
                                 "names no role that this model's template knows");
     (void)snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
@@ -276,6 +277,8 @@ bool ech_chat_take(ech_exchange *const x, ech_generation *const g,
     for (size_t i = 0; i < json_array_size(p->messages); i++) {
         if (!check_message(x, g, json_array_get(p->messages, i), i)) return false;
     }
+    if (p->documents != NULL && !json_is_array(p->documents))
+        return ech_reply_refuse(x, "documents", "must be a list");
     if (p->add_special_in_chat)
         return ech_reply_refuse(x, "add_special_tokens",
                                 "must be false in chat: the template writes them");

@@ -52,6 +52,7 @@ struct ech_exchange {
     char id[ECH_REQUEST_ID_LEN + 1];
     const struct ech_key *key; /* NULL: no key is needed */
     bool holds_quota;          /* of the key's, to be given back */
+    const char *format_name;   /* what the client calls response_format; NULL: that */
     const char *trace_parent;  /* the client's W3C traceparent, in the arena; NULL: none */
     int64_t started_ns;
     ech_arena arena; /* lives as long as the exchange */

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "echelon/parser.h"
 #include "src/base/error.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
@@ -85,7 +86,8 @@ static const ech_field FIELDS[] = {
     { "dry_penalty_last_n", ECH_FIELD_INT, ECH_IN_GENERATION, AT(dry_range), -1, INT_BOUND,
       "tokens looked back at; -1: all" },
     { "dry_sequence_breakers", ECH_FIELD_STRINGS, ECH_IN_GENERATION, AT(dry_breakers), 0, 64,
-      "texts that no repeat reaches over; absent: newline, colon, quote, star" },
+      "texts that no repeat reaches over; absent: newline, colon, quote, star", 0, NULL, NULL,
+      256 },
     { "xtc_probability", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(xtc_probability), 0, 1, "0: off" },
     { "xtc_threshold", ECH_FIELD_NUMBER, ECH_IN_GENERATION, AT(xtc_threshold), 0, 1,
       "probability from which XTC removes" },
@@ -99,7 +101,8 @@ static const ech_field FIELDS[] = {
       "choice k draws with seed + k; absent: drawn" },
     { "n", ECH_FIELD_INT, ECH_IN_OPENAI, AT(n), 1, 128, "answers to each prompt" },
     { "stop", ECH_FIELD_STRINGS, ECH_IN_OPENAI, AT(stop), 0, 64,
-      "strings that end the answer; none may be empty" },
+      "strings that end the answer; none may be empty", 0, NULL, NULL,
+      ECH_PARSER_MAX_STOP_BYTES },
     { "stop_token_ids", ECH_FIELD_IDS, ECH_IN_GENERATION, AT(stop_token_ids), 0, INT_BOUND,
       "ids that end the answer" },
     { "include_stop_str_in_output", ECH_FIELD_BOOL, ECH_IN_GENERATION, AT(include_stop), NO_BOUNDS,
@@ -119,7 +122,8 @@ static const ech_field FIELDS[] = {
     { "parse_special", ECH_FIELD_BOOL, ECH_IN_RAW | ECH_IN_TOKENIZE, AT(parse_special), NO_BOUNDS,
       "special tokens written in a prompt count as such" },
     { "bad_words", ECH_FIELD_STRINGS, ECH_IN_GENERATION, AT(bad_words), 0, 1024,
-      "words that don't occur in the answer" },
+      "words that don't occur in the answer", 0, NULL, NULL,
+      510 },
     { "allowed_token_ids", ECH_FIELD_IDS, ECH_IN_GENERATION, AT(allowed_token_ids), 0, INT_BOUND,
       "only these are drawn" },
     { "logit_bias", ECH_FIELD_OBJECT, ECH_IN_GENERATION, AT(logit_bias), NO_BOUNDS,
@@ -202,7 +206,8 @@ static const ech_field FIELDS[] = {
     { "system", ECH_FIELD_JSON, ECH_IN_MESSAGES, AT(system), NO_BOUNDS,
       "the system prompt, a string or text blocks" },
     { "stop_sequences", ECH_FIELD_STRINGS, ECH_IN_MESSAGES, AT(stop_sequences), 0, 64,
-      "strings that end the answer" },
+      "strings that end the answer", 0, NULL, NULL,
+      ECH_PARSER_MAX_STOP_BYTES },
     { "thinking", ECH_FIELD_OBJECT, ECH_IN_MESSAGES, AT(thinking), NO_BOUNDS,
       "type enabled, adaptive or disabled; budget_tokens" },
     { "output_format", ECH_FIELD_OBJECT, ECH_IN_MESSAGES, AT(output_format), NO_BOUNDS,
@@ -295,6 +300,12 @@ static const char *take_int(const ech_field *const f, const json_t *const v, voi
     return NULL;
 }
 
+/* Where a string ends early in C, what follows would be lost without a word. */
+static bool has_zero_byte(const json_t *const v)
+{
+    return strlen(json_string_value(v)) != json_string_length(v);
+}
+
 /*
  * An empty string would match everywhere, and a zero byte would end it early in C: both refused.
  * A single string counts as a list of one. The pointers go into the request's JSON, the list
@@ -312,7 +323,8 @@ static const char *take_strings(ech_exchange *const x, const ech_field *const f,
         if (!json_is_string(item)) return "must be a string or a list of strings";
         if (json_string_length(item) == 0)
             return "has an empty string, which would match everywhere";
-        if (strlen(json_string_value(item)) != json_string_length(item)) return "has a zero byte";
+        if (has_zero_byte(item)) return "has a zero byte";
+        if (json_string_length(item) > f->entry_bytes) return "has an entry that is too long";
         list->items[list->n++] = json_string_value(item);
     }
     return NULL;
@@ -389,6 +401,7 @@ static const char *take(ech_exchange *const x, const ech_field *const f, const j
         if (f->values != NULL)
             return ech_field_take_word(f, v, at) ? NULL : "must be one of";
         if (!json_is_string(v)) return "must be a string";
+        if (has_zero_byte(v)) return "has a zero byte";
         *(const char **)at = json_string_value(v);
         return NULL;
     case ECH_FIELD_STRINGS:

@@ -83,6 +83,7 @@ typedef struct ech_field {
     const char *schema; /* JSON: JSON schema of what it may be; NULL: anything */
     const char *values; /* STRING: the words that it may be, '|' between them; NULL: anything.
                            REFUSED: words that pass, alone or in a list */
+    unsigned entry_bytes; /* STRINGS: most of one entry */
 } ech_field;
 
 size_t ech_fields_count(void);

@@ -135,6 +135,13 @@ bool ech_generation_take_effort(ech_exchange *const x, ech_params *const p,
            ech_reply_refuse(x, name, "is none that reasoning_effort may be");
 }
 
+/* One spelling for each number: two keys are two ids. */
+static bool is_id(const char *const key)
+{
+    const size_t n = strspn(key, "0123456789");
+    return n > 0 && key[n] == '\0' && (key[0] != '0' || n == 1);
+}
+
 /*
  * {"123": -100, …} → pairs. Keys are strings, since JSON's objects have no others. ±100 is
  * OpenAI's bound; it is asked for in the form that NaN fails as well.
@@ -153,11 +160,10 @@ static bool take_logit_bias(ech_exchange *const x, const json_t *const map, ech_
     }
     json_object_foreach((json_t *)map, key, value)
     {
-        char *end;
-        const long id = strtol(key, &end, 10);
+        const long id = is_id(key) ? strtol(key, NULL, 10) : -1;
         const double bias = json_number_value(value);
-        if (end == key || *end != '\0' || id < 0 || id >= (long)x->server->info.vocab_size ||
-            !json_is_number(value) || !(bias >= -100 && bias <= 100)) {
+        if (id < 0 || id >= (long)x->server->info.vocab_size || !json_is_number(value) ||
+            !(bias >= -100 && bias <= 100)) {
             ech_reply_error(x, 400, "invalid_value", "logit_bias",
                             "logit_bias: '%.40s' must be a token id of this model and its bias a "
                             "number in [-100, 100]",
@@ -256,6 +262,8 @@ bool ech_generate_options(ech_exchange *const x, ech_generation *const g,
         return ech_reply_refuse(x, "max_tokens",
                                 "must be at least 1, or the prompt echoed or scored");
     fill_sampling(p, &o->sampling);
+    if (ech_fields_seen(p, "allowed_token_ids") && p->allowed_token_ids.n == 0)
+        return ech_reply_refuse(x, "allowed_token_ids", "is empty: nothing could be drawn");
     if (!take_logit_bias(x, p->logit_bias, &o->sampling)) return false;
     if (!take_bad_words(x, &p->bad_words, &o->sampling)) return false;
     o->n = (uint32_t)p->n;

@@ -174,12 +174,28 @@ static ech_status put_request(const ech_params *const p, ech_buf *const b)
     return rc;
 }
 
+/* response_format.json_schema.schema → text.format.schema: in responses it lies flat. */
+static void put_name(const ech_exchange *const x, const char *field,
+                     char ret[ECH_GUIDE_FIELD_BYTES])
+{
+    static const char OWN[] = "response_format", NESTED[] = ".json_schema";
+    const char *name = "";
+    if (x->format_name != NULL && strncmp(field, OWN, sizeof OWN - 1) == 0) {
+        name = x->format_name;
+        field += sizeof OWN - 1;
+        if (strncmp(field, NESTED, sizeof NESTED - 1) == 0) field += sizeof NESTED - 1;
+    }
+    (void)snprintf(ret, ECH_GUIDE_FIELD_BYTES, "%s%s", name, field);
+}
+
 /* A schema that can't be compiled is the client's; only memory is ours. */
 static void refuse(ech_exchange *const x, const char *const field, const ech_error *const err)
 {
     const int status = err->code == ECH_ENOMEM ? 503 : 400;
     const char *const code = err->code == ECH_EUNSUPPORTED ? "unsupported_value" : "invalid_value";
-    ech_reply_error(x, status, code, field[0] != '\0' ? field : NULL, "%s", err->text);
+    char name[ECH_GUIDE_FIELD_BYTES];
+    put_name(x, field, name);
+    ech_reply_error(x, status, code, name[0] != '\0' ? name : NULL, "%s", err->text);
 }
 
 /*

@@ -56,13 +56,16 @@ void ech_http_wake(ech_exchange *const x)
 
 /* ---- before a route ------------------------------------------------------------------------- */
 
-/* The name must end there or at a port: localhost.example is somebody else's. */
+/* The name ends there or at a port: localhost.example and localhost:1@example are others' names. */
 static bool host_is_local(const char *host)
 {
     static const char *const LOCAL[] = { "localhost", "127.0.0.1", "[::1]" };
     for (size_t i = 0; i < sizeof LOCAL / sizeof LOCAL[0]; i++) {
         const size_t n = strlen(LOCAL[i]);
-        if (strncasecmp(host, LOCAL[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
+        if (strncasecmp(host, LOCAL[i], n) != 0) continue;
+        const char *rest = host + n;
+        if (*rest == ':') rest += 1 + strspn(rest + 1, "0123456789");
+        if (*rest == '\0') return true;
     }
     return false;
 }

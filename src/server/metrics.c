@@ -112,8 +112,8 @@ static ech_status put_iterations(const page *const p, const ech_engine_counters 
     for (size_t k = 0; k + 1 < ECH_STEP_SIZES; k++) {
         n += c->steps_of[k];
         if (k == 1 || k == 2) continue;
-        ECH_TRY(ech_buf_printf(p->b, "%s:%s_bucket{%s,le=\"%u\"} %llu\n", p->prefix, NAME, p->labels,
-                               1U << k, (unsigned long long)n));
+        ECH_TRY(ech_buf_printf(p->b, "%s:%s_bucket{%s,le=\"%u\"} %llu\n", p->prefix, NAME,
+                               p->labels, 1U << k, (unsigned long long)n));
     }
     return ech_buf_printf(
         p->b, "%s:%s_bucket{%s,le=\"+Inf\"} %llu\n%s:%s_sum{%s} %llu\n%s:%s_count{%s} %llu\n",

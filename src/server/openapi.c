@@ -79,9 +79,10 @@ static json_t *plain_schema(const ech_field *const f)
     case ECH_FIELD_STRING:
         return f->values != NULL ? words(f->values) : json_pack("{s:s}", "type", "string");
     case ECH_FIELD_STRINGS:
-        return json_pack("{s:[{s:s, s:i}, {s:s, s:I, s:{s:s, s:i}}]}", "anyOf", "type", "string",
-                         "minLength", 1, "type", "array", "maxItems", (json_int_t)f->max, "items",
-                         "type", "string", "minLength", 1);
+        return json_pack("{s:[{s:s, s:i, s:i}, {s:s, s:I, s:{s:s, s:i, s:i}}]}", "anyOf", "type",
+                         "string", "minLength", 1, "maxLength", (int)f->entry_bytes, "type",
+                         "array", "maxItems", (json_int_t)f->max, "items", "type", "string",
+                         "minLength", 1, "maxLength", (int)f->entry_bytes);
     case ECH_FIELD_IDS:
         return json_pack("{s:s, s:{s:s, s:i}}", "type", "array", "items", "type", "integer",
                          "minimum", 0);
@@ -274,7 +275,8 @@ static const char *kind_name(const ech_field *const f)
 static ech_status put_range(const ech_field *const f, ech_buf *const b)
 {
     if (!has_bounds(f)) return ECH_OK;
-    if (f->kind == ECH_FIELD_STRINGS) return ech_buf_printf(b, "at most %g", f->max);
+    if (f->kind == ECH_FIELD_STRINGS)
+        return ech_buf_printf(b, "at most %g, of %u bytes", f->max, f->entry_bytes);
     if (f->kind == ECH_FIELD_IDS) return ECH_OK;
     if (fabs(f->min) >= 9.2e18) return ech_buf_puts(b, "64 bits");
     return f->max >= 2147483647.0 ? ech_buf_printf(b, "from %.10g", f->min)

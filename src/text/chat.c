@@ -208,6 +208,15 @@ static ech_status put(ech_tvm *const vm, ech_tdict *const d, const char *const n
 /* A field is not as it should be. */
 #define refuse(vm, ...) ((void)ech_fail((vm)->err, ECH_EINVAL, __VA_ARGS__), ECH_EINVAL)
 
+/* An image with a text beside it is still an image. Without a type the text says what it is. */
+static bool is_text_type(const ech_tval *const type)
+{
+    return type == NULL ||
+           (type->kind == ECH_T_STR &&
+            (ech_tstr_is(type->as.str, "text") || ech_tstr_is(type->as.str, "input_text") ||
+             ech_tstr_is(type->as.str, "output_text")));
+}
+
 /* The text of content[j], a part of kind text or refusal. */
 static ech_status part_text(ech_tvm *const vm, const ech_tval part, const size_t i, const size_t j,
                             ech_tval *const ret)
@@ -222,7 +231,7 @@ static ech_status part_text(ech_tvm *const vm, const ech_tval part, const size_t
     const bool refusal =
         type != NULL && type->kind == ECH_T_STR && ech_tstr_is(type->as.str, "refusal");
     const ech_tval *const text = get(part.as.dict, refusal ? "refusal" : "text");
-    if (text == NULL || text->kind != ECH_T_STR) {
+    if (text == NULL || text->kind != ECH_T_STR || (!refusal && !is_text_type(type))) {
         return refuse(vm, "messages[%zu].content[%zu]: only text parts are supported by this model",
                       i, j);
     }
@@ -349,6 +358,10 @@ static ech_status order_calls(ech_tvm *const vm, const ech_chat *const c, ech_td
         const ech_tval *const fn = call.kind == ECH_T_DICT ? get(call.as.dict, "function") : NULL;
         if (fn == NULL || fn->kind != ECH_T_DICT)
             return refuse(vm, "messages[%zu].tool_calls[%zu].function: must be an object", i, k);
+        const ech_tval *const name = get(fn->as.dict, "name");
+        if (name == NULL || name->kind != ECH_T_STR)
+            return refuse(vm, "messages[%zu].tool_calls[%zu].function.name: must be a string", i,
+                          k);
         ECH_TRY(order_arguments(vm, c, fn->as.dict));
         if (c->short_ids) ECH_TRY(shorten_id(vm, call.as.dict, "id"));
     }

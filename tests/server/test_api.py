@@ -163,6 +163,38 @@ class Fields(unittest.TestCase):
             out = SERVER.post("/v1/messages", {"messages": user, "max_tokens": 60, "temperature": 0, **field})[1]
             self.assertEqual(json.loads(out["content"][0]["text"]), "maybe so", out)
 
+    def test_nothing_is_cut_or_left_out_without_a_word(self):
+        """What isn't taken as it stands is a 400 that says which: no text ends at a zero byte, no part, name or id is passed over."""
+        user = lambda *parts: [{"role": "user", "content": list(parts)}]
+        call = lambda function: [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}]
+        text = {"type": "text", "text": "a"}
+        for path, base, rows in (
+                ("/v1/completions", {"prompt": "a", "max_tokens": 1}, (
+                    ({"model": SERVER.get("/v1/models")[1]["data"][0]["id"] + "\0x"}, "model"), ({"cache_salt": "a\0b"}, "cache_salt"), ({"stop": "x" * 4097}, "stop"),
+                    ({"bad_words": ["x" * 511]}, "bad_words"), ({"dry_sequence_breakers": ["x" * 257]}, "dry_sequence_breakers"), ({"allowed_token_ids": []}, "allowed_token_ids"),
+                    *(({"logit_bias": {k: 1}}, "logit_bias") for k in (" 1", "+1", "01", "-0", "1 ", "", "1.0", "0x1", "99999999999999999999")))),
+                ("/v1/chat/completions", {"messages": user("a"), "max_tokens": 1}, (
+                    ({"messages": [{"role": "user\0", "content": "a"}]}, "messages[0].role"), ({"documents": 5}, "documents"),
+                    ({"messages": user(text, {"type": "image_url", "text": "b", "image_url": {}})}, "messages[0].content[1]"), ({"messages": user({"type": "text\0", "text": "b"})}, "messages[0].content[0]"),
+                    ({"messages": user({"type": 5, "text": "b"})}, "messages[0].content[0]"), ({"messages": call({"name": 1, "arguments": "{}"})}, "messages[1].tool_calls[0].function.name"),
+                    ({"messages": call({"arguments": "{}"})}, "messages[1].tool_calls[0].function.name"))),
+                ("/v1/responses", {"input": "hi", "max_output_tokens": 1}, (
+                    ({"instructions": "a\0b"}, "instructions"), ({"input": [{"role": "user\0", "content": "a"}]}, "input"), ({"input": [{"type": "function_call", "name": 5, "arguments": "{}", "call_id": "c"}]}, "input[0]"),
+                    ({"input": [{"type": "function_call", "name": "f", "arguments": 5, "call_id": "c"}]}, "input[0]"), ({"text": {"format": 5}}, "text.format"),
+                    ({"text": {"format": {"type": "json_schema", "schema": 5}}}, "text.format.schema"))),
+                ("/v1/messages", {"messages": user(text), "max_tokens": 1}, (
+                    ({"messages": user({"type": "text"})}, "messages"), ({"messages": user({"type": "text", "text": 5})}, "messages"), ({"messages": [{"role": "user", "content": None}]}, "messages"),
+                    ({"messages": [{"role": "user"}]}, "messages"), ({"messages": [{"role": "user\0", "content": [text]}]}, "messages"), ({"output_format": {"type": "json_schema", "schema": 5}}, "output_format.schema"),
+                    ({"messages": [*user(text), {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "input": {}}]}]}, "messages"))),
+                ("/detokenize", {}, tuple(({"tokens": t}, "tokens") for t in (["x"], [[1]], ["1"], [True], [1.5], "1", [1, "x"])))):
+            for bad, param in rows:
+                with self.subTest(path=path, bad=bad):
+                    status, out = SERVER.post(path, {**base, **bad})
+                    self.assertEqual((status, out.get("error", {}).get("param")), (400, param), out)
+        ids = lambda content: SERVER.post("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": content}]})[1]["input_tokens"]
+        self.assertEqual(ids([{"type": "text", "text": "a\0bcd, e"}, {"type": "text", "text": "\0f"}]), ids("a\0bcd, e\0f"))
+        self.assertGreater(ids("a\0bcd, e\0f"), ids("a"))
+
     def test_a_packed_body_is_a_415(self):
         import gzip
         body = b'{"prompt": "a", "max_tokens": 1}'
@@ -535,7 +567,11 @@ class Life(unittest.TestCase):
 
     def test_foreign_origins_are_refused(self):
         self.assertEqual(SERVER.call("GET", "/v1/models", headers={"Host": "evil.example"})[0], 403)
-        self.assertEqual(SERVER.call("GET", "/v1/models", headers={"Origin": "http://evil.example"})[0], 403)
+        for name in ("evil.example", "localhost.evil.example", "localhost:80@evil.example", "localhost:80.evil.example", "127.0.0.1:x", "null"):
+            self.assertEqual(SERVER.call("GET", "/v1/models", headers={"Origin": "http://" + name})[0], 403, name)
+            self.assertEqual(SERVER.call("GET", "/v1/models", headers={"Host": name})[0], 403, name)
+        for name in ("localhost", "LOCALHOST:80", "127.0.0.1:1234", "[::1]:80", "localhost:"):
+            self.assertEqual(SERVER.call("GET", "/v1/models", headers={"Host": name, "Origin": "http://" + name})[0], 200, name)
 
     def test_page(self):
         status, headers, body = SERVER.call("GET", "/")
