@@ -2,7 +2,8 @@
 /*
  * The engine's inside, shared by the files that make it:
  *
- *     open.c    plan, regions, fork, programs, close
+ *     sizes.c   what it takes of memory, rows and positions
+ *     open.c    regions, fork, programs, close
  *     load.c    filling the weights, writing the cache
  *     loop.c    the engine's thread: loading, then the steps
  *     live.c    what happens to requests between steps: start, ids, text, end

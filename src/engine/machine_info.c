@@ -85,6 +85,17 @@ static void read_limits(ech_machine_info *info)
 
 /* ---- kernels ---- */
 
+static const char *const ACTIVATIONS[ECH_ACT_COUNT] = {
+    [ECH_ACT_F32] = "f32",
+    [ECH_ACT_BF16] = "bf16",
+    [ECH_ACT_Q8] = "q8",
+};
+
+const char *ech_machine_act_name(ech_act_type act)
+{
+    return ACTIVATIONS[act];
+}
+
 /* The lowest level whose table already has this kernel: the one that it was written for. */
 static const char *isa_of(ech_mm_fn *fn, uint32_t weights, uint32_t activations, uint32_t features)
 {
@@ -108,13 +119,15 @@ static const char *isa_of(ech_mm_fn *fn, uint32_t weights, uint32_t activations,
     return ops.name;
 }
 
+const char *ech_machine_kernel(ech_pack_type weights, ech_act_type act, uint32_t features)
+{
+    ech_cpu_ops ops;
+    ech_cpu_ops_init(&ops, features);
+    return isa_of(ops.mm[weights][act], weights, act, features);
+}
+
 static void list_paths(ech_machine_info *info, uint32_t features)
 {
-    static const char *const ACTIVATIONS[ECH_ACT_COUNT] = {
-        [ECH_ACT_F32] = "f32",
-        [ECH_ACT_BF16] = "bf16",
-        [ECH_ACT_Q8] = "q8",
-    };
     ech_cpu_ops ops;
     ech_cpu_ops_init(&ops, features);
     for (uint32_t w = 0; w < ECH_PACK_COUNT; w++)

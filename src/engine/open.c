@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -17,6 +18,7 @@
 #include "src/chip/sampler_program.h"
 #include "src/engine/engine_int.h"
 #include "src/engine/machine.h"
+#include "src/engine/sizes.h"
 #include "src/engine/vocab.h"
 
 _Static_assert(ECH_KV_TOKENS == ECH_KV_PAGE, "the engine's pages are the chip's");
@@ -73,106 +75,9 @@ static void fill_defaults(ech_engine_options *o)
     if (o->event_bytes == 0) o->event_bytes = DEFAULT_EVENT_BYTES;
 }
 
-/* ---- the plan ---- */
-
-typedef struct sizes {
-    ech_forward_options forward;
-    ech_model_plan plan;
-    ech_memory_shape shape;
-    uint64_t available;
-    const char *limited_by;
-} sizes;
-
-static uint64_t at_most(uint64_t value, uint64_t limit)
-{
-    return value < limit ? value : limit;
-}
-
-/* Pages for max_running answers of full length, within half of what is left after the weights. */
-static uint64_t default_pages(const ech_engine_options *o, const sizes *s, uint64_t pages_of_one)
-{
-    const uint64_t rest = s->plan.weights_bytes + s->plan.arena_bytes + s->plan.logits_bytes;
-    const uint64_t left = s->available > rest ? (s->available - rest) / 2 : 0;
-    const uint64_t n = at_most(o->max_running * pages_of_one, left / s->plan.kv_page_bytes);
-    /* A length that was asked for counts; whether it fits is checked with everything else. */
-    return o->max_seq_len > 0 && n < pages_of_one ? pages_of_one : n;
-}
-
-static ech_status plan_pages(const ech_engine_options *o, sizes *s, ech_error *err)
-{
-    const uint64_t pages_of_one = ech_memory_table_len(&s->shape);
-    uint64_t n =
-        o->kv_memory > 0 ? o->kv_memory / s->plan.kv_page_bytes : default_pages(o, s, pages_of_one);
-    if (n == 0 && o->kv_memory > 0)
-        return ech_fail(err, ECH_EINVAL,
-                        "kv_memory is %llu bytes, one page of %d positions takes %llu",
-                        (unsigned long long)o->kv_memory, ECH_KV_PAGE,
-                        (unsigned long long)s->plan.kv_page_bytes);
-    if (n == 0) n = 1; /* the check of the whole plan says what is missing */
-    s->shape.n_pages = (uint32_t)at_most(n, UINT32_C(1) << 30);
-    return ECH_OK;
-}
-
-static ech_status plan_sizes(const ech_engine *e, sizes *s, ech_error *err)
-{
-    const ech_engine_options *const o = &e->options;
-    const uint32_t model_max = e->model_info.max_context;
-    if (o->max_seq_len > model_max)
-        return ech_fail(err, ECH_EINVAL,
-                        "max_seq_len is %u, the model was made for %u positions; choose at most "
-                        "that",
-                        o->max_seq_len, model_max);
-    const uint32_t max_seq_len = o->max_seq_len > 0 ? o->max_seq_len : model_max;
-    *s = (sizes){ .forward = { .max_rows = o->prefill_chunk + o->max_running,
-                               .max_logits = ECH_STEP_MAX_LOGITS,
-                               .max_positions = max_seq_len,
-                               .kv_type = o->kv_type,
-                               .compute = o->compute } };
-    ECH_TRY(ech_model_make_plan(e->model, &s->forward, &s->plan, err));
-    s->available = ech_memory_available(&s->limited_by);
-    s->shape = (ech_memory_shape){
-        .max_rows = s->forward.max_rows,
-        .max_running = o->max_running,
-        .max_seq_len = max_seq_len,
-        .vocab = e->model_info.vocab,
-        .hidden = e->model_info.hidden,
-        .page_bytes = s->plan.kv_page_bytes,
-        .weights_bytes = s->plan.weights_bytes,
-    };
-    ECH_TRY(plan_pages(o, s, err));
-    const uint64_t pool_tokens = (uint64_t)s->shape.n_pages * ECH_KV_PAGE;
-    if (o->max_seq_len == 0 && pool_tokens < max_seq_len)
-        s->shape.max_seq_len = (uint32_t)pool_tokens;
-    return ech_plan_check(e->model, &s->plan, s->shape.n_pages, 1, s->available, err);
-}
-
-static ech_status write_plan(ech_engine *e, const sizes *s, const ech_cpu_options *cpu,
-                             ech_error *err)
-{
-    const double mib = 1024.0 * 1024.0;
-    ech_buf b = { 0 };
-    const ech_status rc = ech_buf_printf(
-        &b,
-        "weights %.1f MiB · KV %u pages of %d positions, %.1f MiB (%s) · step %.1f MiB · arena "
-        "%.1f MiB\n"
-        "free %.1f MiB (%s) · context %u of the model's %u · %u answers at a time · prefill %u "
-        "rows a step\n"
-        "chip 0: %s, %u threads%s\n",
-        (double)s->plan.weights_bytes / mib, s->shape.n_pages, ECH_KV_PAGE,
-        (double)s->shape.n_pages * (double)s->plan.kv_page_bytes / mib,
-        ech_kv_type_name(e->options.kv_type), (double)ech_memory_step_bytes(&s->shape) / mib,
-        (double)s->plan.arena_bytes / mib, (double)s->available / mib,
-        s->limited_by != NULL ? s->limited_by : "memory", s->shape.max_seq_len,
-        e->model_info.max_context, s->shape.max_running, e->options.prefill_chunk,
-        e->options.platform, cpu->n_threads, cpu->pin ? ", pinned" : "");
-    if (rc != ECH_OK) return ech_fail(err, rc, "writing the plan: out of memory");
-    e->plan_text = b.data;
-    return ECH_OK;
-}
-
 /* ---- programs and worker ---- */
 
-static ech_status register_programs(ech_engine *e, const sizes *s, uint32_t n_threads,
+static ech_status register_programs(ech_engine *e, const ech_sizes *s, uint32_t n_threads,
                                     uint64_t *ret_arena_bytes, ech_error *err)
 {
     ech_buf forward = { 0 }, embed = { 0 };
@@ -227,7 +132,7 @@ static ech_status open_worker(ech_engine *e, ech_cpu_options *cpu, ech_error *er
 
 /* The arena's size must be known to make the worker, and programs are registered with a worker:
  * the sample program is made twice, which costs nothing. */
-static ech_status plan_arena(const sizes *s, uint32_t n_threads, uint64_t *ret_bytes,
+static ech_status plan_arena(const ech_sizes *s, uint32_t n_threads, uint64_t *ret_bytes,
                              ech_error *err)
 {
     void *sample = NULL;
@@ -256,7 +161,7 @@ static ech_status open_model(ech_engine *e, const ech_engine_options *o, ech_err
     return ECH_OK;
 }
 
-static void set_limits(ech_engine *e, const sizes *s)
+static void set_limits(ech_engine *e, const ech_sizes *s)
 {
     const ech_model_ids *const ids = ech_model_get_ids(e->model);
     e->limits = (ech_request_limits){
@@ -296,7 +201,7 @@ static uint32_t depth_unit(const ech_model_info *m)
     return unit < UINT32_MAX ? (uint32_t)unit : UINT32_MAX;
 }
 
-static ech_status open_scheduler(ech_engine *e, const sizes *s, ech_error *err)
+static ech_status open_scheduler(ech_engine *e, const ech_sizes *s, ech_error *err)
 {
     uint64_t seed;
     ech_os_random(&seed, sizeof seed);
@@ -312,22 +217,32 @@ static ech_status open_scheduler(ech_engine *e, const sizes *s, ech_error *err)
     return ECH_OK;
 }
 
+static void log_lines(const char *text)
+{
+    for (size_t n; *text != '\0'; text += n + 1) {
+        n = strcspn(text, "\n");
+        ech_log(ECH_LOG_INFO, "%.*s", (int)n, text);
+    }
+}
+
 static ech_status start(ech_engine *e, const ech_engine_options *options, ech_error *err)
 {
-    sizes s;
+    ech_sizes s;
     ech_machine machine;
     uint64_t registered_arena;
     ech_cpu_options cpu = { .struct_size = sizeof cpu, .isa = ECH_ISA_AUTO };
     ECH_TRY(open_model(e, options, err));
-    ECH_TRY(plan_sizes(e, &s, err));
+    const char *limited_by;
+    const uint64_t available = ech_memory_available(&limited_by);
+    ECH_TRY(ech_sizes_plan(e, available, limited_by, &s, err));
     const char *const oversubscribe = getenv("ECHELON_OVERSUBSCRIBE");
     ech_os_machine(&machine);
     ech_machine_plan_cores(&machine, e->options.threads,
                            oversubscribe != NULL && strcmp(oversubscribe, "1") == 0, &cpu);
     e->options.threads = cpu.n_threads;
     ECH_TRY(plan_arena(&s, cpu.n_threads, &cpu.arena_bytes, err));
-    ECH_TRY(write_plan(e, &s, &cpu, err));
-    ech_log(ECH_LOG_INFO, "%s", e->plan_text);
+    ECH_TRY(ech_sizes_describe(e, &s, &cpu, &e->plan_text, err));
+    log_lines(e->plan_text);
     ECH_TRY(ech_inbox_create(&e->inbox, err));
     set_limits(e, &s);
     ECH_TRY(open_worker(e, &cpu, err));

@@ -12,8 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "echelon/machine.h"
 #include "echelon/tokenizer.h"
 #include "src/base/clock.h"
+#include "src/engine/sizes.h"
 #include "tests/unit/engine/harness.h"
 
 static const char TALE[] =
@@ -880,15 +882,153 @@ static void TK12(void **state)
     ech_engine_close(&e);
 }
 
+/* ---- memory and kernels, as they are planned ---- */
+
+/* An engine that has its options and model, and nothing mapped. */
+static ech_engine *plan_for(const char *folder)
+{
+    ech_engine *const e = calloc(1, sizeof *e);
+    ech_error err;
+    assert_non_null(e);
+    ech_engine_options_default(&e->options);
+    e->options.max_running = 32;
+    e->options.prefill_chunk = 256;
+    e->options.platform = "cpu";
+    assert_int_equal(ech_model_open(&e->model, folder, &err), ECH_OK);
+    ech_model_get_info(e->model, &e->model_info);
+    return e;
+}
+
+static void close_plan(ech_engine *e)
+{
+    ech_model_close(&e->model);
+    free(e);
+}
+
+/* What is said on the way, to be freed. */
+static char *plan_and_listen(ech_engine *e, uint64_t available, ech_sizes *ret, ech_status want,
+                             ech_error *err)
+{
+    FILE *const said = tmpfile();
+    const int saved = dup(STDERR_FILENO);
+    assert_true(said != NULL && saved >= 0);
+    (void)dup2(fileno(said), STDERR_FILENO);
+    const ech_status rc = ech_sizes_plan(e, available, "the test", ret, err);
+    (void)dup2(saved, STDERR_FILENO);
+    (void)close(saved);
+    assert_int_equal(rc, want);
+    rewind(said);
+    char *const text = calloc(1, 2000);
+    assert_non_null(text);
+    (void)fread(text, 1, 1999, said);
+    (void)fclose(said);
+    return text;
+}
+
+/* Bytes of everything but the pages, and of the pages of one answer of full length. */
+static void needs_of(ech_engine *e, uint64_t *ret_rest, uint64_t *ret_one)
+{
+    ech_sizes s;
+    assert_int_equal(ech_sizes_plan(e, UINT64_MAX / 4, NULL, &s, NULL), ECH_OK);
+    assert_int_equal(s.shape.n_pages, 32 * ech_memory_table_len(&s.shape));
+    *ret_rest = s.plan.weights_bytes + s.plan.arena_bytes + s.plan.logits_bytes;
+    *ret_one = ech_memory_table_len(&s.shape) * s.plan.kv_page_bytes;
+}
+
+/* By default one answer of full length fits, or it is said why it does not. */
+static void ME4(void **state)
+{
+    (void)state;
+    ech_engine *const e = plan_for(ECH_SOURCE_DIR "/models/tale");
+    uint64_t rest, one;
+    needs_of(e, &rest, &one);
+    for (uint32_t quarters = 1; quarters < 40; quarters++) {
+        ech_sizes s;
+        char *const said = plan_and_listen(e, rest + one / 4 * quarters, &s, ECH_OK, NULL);
+        const uint64_t pool = (uint64_t)s.shape.n_pages * ECH_KV_TOKENS;
+        assert_true(s.shape.max_seq_len <= pool); /* what is promised can be held */
+        assert_true(s.shape.n_pages * s.plan.kv_page_bytes <= one / 4 * quarters);
+        if (quarters >= 5) assert_int_equal(s.shape.max_seq_len, e->model_info.max_context);
+        if (s.shape.max_seq_len == e->model_info.max_context) {
+            assert_string_equal(said, "");
+        } else {
+            assert_non_null(strstr(said, "of the model's 4096"));
+            assert_non_null(strstr(said, "the test"));
+            assert_non_null(strstr(said, "--kv-type"));
+        }
+        free(said);
+    }
+    close_plan(e);
+}
+
+/* What can't fit is refused with its numbers, before anything is taken; by the engine as well. */
+static void ME5(void **state)
+{
+    (void)state;
+    ech_engine *const e = plan_for(ECH_SOURCE_DIR "/models/tale");
+    uint64_t rest, one;
+    needs_of(e, &rest, &one);
+    const uint64_t little[] = { 0, 1, rest / 2, rest, rest + 1 };
+    for (size_t i = 0; i < sizeof little / sizeof little[0]; i++) {
+        ech_sizes s;
+        ech_error err;
+        free(plan_and_listen(e, little[i], &s, ECH_ENOMEM, &err));
+        assert_non_null(strstr(err.text, "weights"));
+        assert_non_null(strstr(err.text, "KV cache"));
+    }
+    close_plan(e);
+    for (uint64_t kv = UINT64_C(1) << 38; kv != 0; kv <<= 5) {
+        ech_engine_options o = h_options();
+        ech_engine *none = NULL;
+        ech_error err;
+        o.kv_memory = kv;
+        assert_int_equal(ech_engine_open(&none, &o, &err), ECH_ENOMEM);
+        assert_null(none);
+        assert_non_null(strstr(err.text, "KV cache"));
+    }
+}
+
+/* The plan names the kernel of each class of tensors, and the instructions that are there. */
+static void CP10(void **state)
+{
+    (void)state;
+    ech_engine_options o = h_options();
+    for (int q8 = 0; q8 < 2; q8++) {
+        o.quantize = q8 ? ECH_QUANTIZE_Q8 : ECH_QUANTIZE_KEEP;
+        ech_engine *e = h_open(&o);
+        ech_engine_info info = { .struct_size = sizeof info };
+        ech_machine_info machine = { .struct_size = sizeof machine };
+        ech_engine_info_get(e, &info);
+        assert_int_equal(ech_machine_info_get(&machine, NULL), ECH_OK);
+        uint32_t n_found = 0;
+        for (uint32_t i = 0; i < machine.n_paths; i++) {
+            const ech_kernel_path p = machine.paths[i];
+            char line[100];
+            (void)snprintf(line, sizeof line, " %s weights × %s by %s,", p.weights, p.activations,
+                           p.isa);
+            n_found += strstr(info.plan, line) != NULL;
+        }
+        uint32_t n_named = 0;
+        for (const char *at = info.plan; (at = strstr(at, " weights × ")) != NULL; at++)
+            n_named++;
+        assert_true(n_named > 0);
+        assert_int_equal(n_found, n_named);
+        assert_non_null(strstr(info.plan, q8 ? "q8 weights × q8" : "bf16 weights × f32"));
+        assert_non_null(strstr(info.plan, "f16 keys and values × f32 by "));
+        ech_engine_close(&e);
+    }
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(id) cmocka_unit_test(id)
     const struct CMUnitTest tests[] = {
-        CASE(KV1),  CASE(KV2),  CASE(KV4),  CASE(KV6),  CASE(KV7),  CASE(KV9),  CASE(KV10),
-        CASE(KV11), CASE(KV12), CASE(KV14), CASE(KV15), CASE(KV17), CASE(KV19), CASE(CT8),
-        CASE(CX1),  CASE(CX2),  CASE(CX3),  CASE(CX5),  CASE(CX8),  CASE(CX10), CASE(CX11),
-        CASE(CX12), CASE(CX13), CASE(CX15), CASE(CX18), CASE(CX20), CASE(DT1),  CASE(DT2),
-        CASE(DT3),  CASE(TR2),  CASE(TK10), CASE(TK11), CASE(TK12),
+        CASE(KV1),  CASE(KV2),  CASE(KV4),  CASE(KV6),  CASE(KV7),  CASE(KV9),
+        CASE(KV10), CASE(KV11), CASE(KV12), CASE(KV14), CASE(KV15), CASE(KV17),
+        CASE(KV19), CASE(CT8),  CASE(CX1),  CASE(CX2),  CASE(CX3),  CASE(CX5),
+        CASE(CX8),  CASE(CX10), CASE(CX11), CASE(CX12), CASE(CX13), CASE(CX15),
+        CASE(CX18), CASE(CX20), CASE(DT1),  CASE(DT2),  CASE(DT3),  CASE(TR2),
+        CASE(TK10), CASE(TK11), CASE(TK12), CASE(ME4),  CASE(ME5),  CASE(CP10),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
