@@ -12,6 +12,8 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/engine/engine_int.h"
+#include "src/engine/vocab.h"
+#include "src/text/tokenizer_tables.h"
 
 /* Packing this much takes less time than a user notices. */
 #define SMALL (UINT64_C(64) << 20)
@@ -58,6 +60,9 @@ ech_status ech_load_find(ech_engine *e, ech_error *err)
     if (l->is_packing && !l->has_file && e->options.no_cache)
         ECH_TRY(ech_cache_key_make(e->model, &l->key, err));
     l->was_there = l->has_file;
+    l->tables = l->file.section; /* the engine's thread is done with the file when it likes */
+    l->tables_bytes = l->file.section_bytes;
+    l->file.section = NULL;
     l->is_mapped = l->has_file && (e->options.load == ECH_LOAD_MAP || l->is_packing);
     return ECH_OK;
 }
@@ -122,7 +127,69 @@ static ech_status run(ech_engine *e, ech_orch_fn submit, ech_error *err)
     return rc;
 }
 
+/* ---- the tokenizer ---- */
+
+static void free_tables(ech_loading *l)
+{
+    free(l->tables);
+    l->tables = NULL;
+    l->tables_bytes = 0;
+}
+
+ech_status ech_load_tokenizer(ech_engine *e, ech_error *err)
+{
+    ech_loading *const l = &e->loading;
+    ech_tokenizer *tok = NULL;
+    ECH_TRY(ech_vocab_open(e->model, (ech_str){ l->tables, l->tables_bytes }, &tok, err));
+    if (l->tables_bytes > 0 && !ech_tokenizer_had_tables(tok))
+        ech_log(ECH_LOG_INFO, "%s: the packed file has another tokenizer's tables; they are made",
+                e->model_info.path);
+    free_tables(l);
+    (void)pthread_mutex_lock(&e->lock);
+    e->tokenizer = tok;
+    e->limits.tokenizer = tok;
+    (void)pthread_cond_broadcast(&e->changed);
+    (void)pthread_mutex_unlock(&e->lock);
+    return ECH_OK;
+}
+
+/* The writer's: false when the engine was not opened. */
+static bool wait_tokenizer(ech_engine *e)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    while (e->tokenizer == NULL && !e->is_closing)
+        (void)pthread_cond_wait(&e->changed, &e->lock);
+    const bool is_there = e->tokenizer != NULL;
+    (void)pthread_mutex_unlock(&e->lock);
+    return is_there;
+}
+
 /* ---- writing ---- */
+
+/* To the cache, or to a file that the user named. */
+static ech_status write_file(ech_engine *e, const char *file, bool (*stop)(void *), ech_error *err)
+{
+    ech_loading *const l = &e->loading;
+    ech_buf tables = { 0 };
+    ech_status rc = ech_tokenizer_write_tables(e->tokenizer, &tables);
+    const ech_cache_content content = {
+        .model = e->model,
+        .key = &l->key,
+        .image = e->memory.weights.ptr,
+        .section = tables.data,
+        .section_bytes = tables.len,
+        .stop = stop,
+        .stop_ctx = &l->stop,
+    };
+    if (rc != ECH_OK)
+        rc = ech_fail(err, rc, "packing %s: out of memory", e->model_info.path);
+    else if (file != NULL)
+        rc = ech_cache_write_file(&content, file, err);
+    else
+        rc = ech_cache_write(&content, l->folder, err);
+    ech_buf_fini(&tables);
+    return rc;
+}
 
 static bool wants_stop(void *stop)
 {
@@ -132,16 +199,9 @@ static bool wants_stop(void *stop)
 static void *writer_main(void *arg)
 {
     ech_engine *const e = arg;
-    ech_loading *const l = &e->loading;
     ech_error err = { .code = ECH_OK };
-    const ech_cache_content content = {
-        .model = e->model,
-        .key = &l->key,
-        .image = e->memory.weights.ptr,
-        .stop = wants_stop,
-        .stop_ctx = &l->stop,
-    };
-    const ech_status rc = ech_cache_write(&content, l->folder, &err);
+    if (!wait_tokenizer(e)) return NULL;
+    const ech_status rc = write_file(e, NULL, wants_stop, &err);
     if (rc != ECH_OK && rc != ECH_ECANCELLED)
         ech_log(ECH_LOG_WARN, "%s; the next start packs the model again", err.text);
     return NULL;
@@ -214,6 +274,7 @@ void ech_load_fini(ech_engine *e)
     l->writer_runs = false;
     if (l->has_file) ech_cache_file_fini(&l->file);
     l->has_file = false;
+    free_tables(l);
 }
 
 /* ---- packing alone ---- */
@@ -221,20 +282,14 @@ void ech_load_fini(ech_engine *e)
 static ech_status write_packed(ech_engine *e, const char *file, ech_pack_report *r, ech_error *err)
 {
     ech_loading *const l = &e->loading;
-    const ech_cache_content content = {
-        .model = e->model,
-        .key = &l->key,
-        .image = e->memory.weights.ptr,
-    };
     if (!l->is_fresh)
         return ech_fail(err, ECH_EIO, "packing %s: its files changed while they were read",
                         e->model_info.path);
-    if (file != NULL) {
+    if (file != NULL)
         (void)snprintf(r->path, sizeof r->path, "%s", file);
-        return ech_cache_write_file(&content, file, err);
-    }
-    (void)ech_cache_path(l->folder, l->key.hex, r->path);
-    return ech_cache_write(&content, l->folder, err);
+    else
+        (void)ech_cache_path(l->folder, l->key.hex, r->path);
+    return write_file(e, file, NULL, err);
 }
 
 static ech_status pack_and_write(ech_engine *e, const char *file, ech_pack_report *r,

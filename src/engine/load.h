@@ -30,6 +30,8 @@ typedef struct ech_loading {
     char folder[ECH_MODEL_PATH_MAX];
     ech_cache_key key;
     ech_cache_file file; // while has_file
+    char *tables;        // the tokenizer's, out of the file; until it is open
+    size_t tables_bytes;
     pthread_t writer;
     bool writer_runs;
     uint32_t stop; /* atomic: the writer should give up */
@@ -41,6 +43,8 @@ struct ech_engine;
 ech_status ech_load_find(struct ech_engine *e, ech_error *err);
 /* Registers what fills the weights. NEW workers only. */
 ech_status ech_load_register(struct ech_engine *e, ech_error *err);
+/* Opens the tokenizer, with the file's tables if it has them; who opens the engine. */
+ech_status ech_load_tokenizer(struct ech_engine *e, ech_error *err);
 /* Fills the weights; the engine's thread. */
 ech_status ech_load_run(struct ech_engine *e, ech_error *err);
 /* Waits for the writer, gives up descriptors. Before the worker is closed. */

@@ -19,7 +19,6 @@
 #include "src/engine/engine_int.h"
 #include "src/engine/machine.h"
 #include "src/engine/sizes.h"
-#include "src/engine/vocab.h"
 
 _Static_assert(ECH_KV_TOKENS == ECH_KV_PAGE, "the engine's pages are the chip's");
 
@@ -257,9 +256,7 @@ static ech_status start(ech_engine *e, const ech_engine_options *options, ech_er
         return ech_fail_errno(err, ECH_EOS, "starting the engine's thread");
     e->thread_runs = true;
     /* Requests alone need it, and there are none before this returns. */
-    ECH_TRY(ech_vocab_open(e->model, &e->tokenizer, err));
-    e->limits.tokenizer = e->tokenizer;
-    return ECH_OK;
+    return ech_load_tokenizer(e, err);
 }
 
 ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *options,
@@ -324,6 +321,7 @@ static void stop_thread(ech_engine *e)
     if (!e->thread_runs) return;
     (void)pthread_mutex_lock(&e->lock);
     e->is_closing = true;
+    (void)pthread_cond_broadcast(&e->changed);
     (void)pthread_mutex_unlock(&e->lock);
     ech_inbox_ring(e->inbox);
     (void)pthread_join(e->thread, NULL);

@@ -9,6 +9,7 @@
 #include "echelon/engine.h"
 #include "src/base/arena.h"
 #include "src/base/error.h"
+#include "src/text/tokenizer_tables.h"
 
 /* What the vocabulary borrows while the tokenizer is made. */
 typedef struct borrowed {
@@ -84,7 +85,8 @@ static ech_gguf_vocab get_vocab(const ech_model *m, borrowed *b)
     return v;
 }
 
-static ech_status open_gguf(const ech_model *m, ech_tokenizer **ret_tok, ech_error *err)
+static ech_status open_gguf(const ech_model *m, ech_str tables, ech_tokenizer **ret_tok,
+                            ech_error *err)
 {
     borrowed b = { 0 };
     ech_model_info info;
@@ -97,7 +99,7 @@ static ech_status open_gguf(const ech_model *m, ech_tokenizer **ret_tok, ech_err
                       "tokenizer.ggml.tokens is missing",
                       info.path);
     else
-        rc = ech_tokenizer_open_gguf(ret_tok, &v, err);
+        rc = ech_tokenizer_open_gguf_with(ret_tok, &v, tables, err);
     ech_arena_fini(&b.strings);
     free(b.tokens);
     free(b.merges);
@@ -106,19 +108,20 @@ static ech_status open_gguf(const ech_model *m, ech_tokenizer **ret_tok, ech_err
     return rc;
 }
 
-ech_status ech_vocab_open(const ech_model *model, ech_tokenizer **ret_tok, ech_error *err)
+ech_status ech_vocab_open(const ech_model *model, ech_str tables, ech_tokenizer **ret_tok,
+                          ech_error *err)
 {
     ech_model_info info;
     ech_model_get_info(model, &info);
-    if (strcmp(info.format, "gguf") == 0) return open_gguf(model, ret_tok, err);
-    return ech_tokenizer_open(ret_tok, ech_model_folder(model), err);
+    if (strcmp(info.format, "gguf") == 0) return open_gguf(model, tables, ret_tok, err);
+    return ech_tokenizer_open_with(ret_tok, ech_model_folder(model), tables, err);
 }
 
 static ech_status open_from_model(ech_tokenizer **ret_tok, const char *path, ech_error *err)
 {
     ech_model *model = NULL;
     ECH_TRY(ech_model_open(&model, path, err));
-    const ech_status rc = ech_vocab_open(model, ret_tok, err);
+    const ech_status rc = ech_vocab_open(model, (ech_str){ 0 }, ret_tok, err);
     ech_model_close(&model);
     return rc;
 }

@@ -9,7 +9,9 @@
 #include "echelon/tokenizer.h"
 #include "src/model/model.h"
 
-/* The tokenizer of an open model; the caller closes it. */
-ech_status ech_vocab_open(const ech_model *model, ech_tokenizer **ret_tok, ech_error *err);
+/* The tokenizer of an open model, which the caller closes; tables may hold those of an earlier
+ * opening (tokenizer_tables.h), or nothing. */
+ech_status ech_vocab_open(const ech_model *model, ech_str tables, ech_tokenizer **ret_tok,
+                          ech_error *err);
 
 #endif

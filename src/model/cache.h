@@ -2,9 +2,9 @@
 /*
  * The cache of packed weights: one file per model and quantisation, written after the first load.
  *
- *     [0, image_bytes)            the packed image (src/chip/image.h), every entry with its
- * checksum [image_bytes, file_bytes)   tail: what it was made of, then a section that the caller
- * owns
+ *     [0, image_bytes)            the packed image (src/chip/image.h), entries with checksums
+ *     [image_bytes, file_bytes)   tail: what it was made of, then a section that the caller owns:
+ *                                 the engine keeps a tokenizer's tables there
  *
  * A file's name is the beginning of its key, its tail holds all of it. The key is a digest of the
  * layout version, the quantisation and, per source file, device, inode, size, mtime and ctime, the
@@ -21,7 +21,7 @@
 #include "src/model/model.h"
 
 #define ECH_CACHE_MAGIC   UINT64_C(0x454843414348beef)
-#define ECH_CACHE_VERSION 1
+#define ECH_CACHE_VERSION 2
 #define ECH_CACHE_SUFFIX  ".echelon"
 #define ECH_CACHE_NAME    40 /* hex digits of the key in a file's name */
 

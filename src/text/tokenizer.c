@@ -273,8 +273,14 @@ ech_str ech_tokenizer_text(const ech_tokenizer *const t, const int64_t id)
  */
 static ech_status fill_token_bytes(ech_tokenizer *const t, ech_tok_scratch *const s)
 {
+    const ech_tok_tables *const made = t->tables;
     t->token_ends = malloc((t->n_ids + 1) * sizeof *t->token_ends);
     if (t->token_ends == NULL) return ECH_ENOMEM;
+    if (made != NULL && made->n_tokens == t->n_ids) {
+        memcpy(t->token_ends, made->token_ends, t->n_ids * sizeof *t->token_ends);
+        return ech_buf_append(&t->token_bytes, made->token_bytes,
+                              t->n_ids > 0 ? t->token_ends[t->n_ids - 1] : 0);
+    }
     for (size_t id = 0; id < t->n_ids; id++) {
         const ech_str text = ech_tokenizer_text(t, (int64_t)id);
         if (text.ptr != NULL)

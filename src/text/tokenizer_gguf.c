@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -186,6 +187,7 @@ static ech_str bert_text(ech_tokenizer *const t, const ech_str piece)
 static ech_status add_pieces(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                              ech_error *const err)
 {
+    if (t->tables != NULL) return ech_tok_tables_take(t->tables, &t->model, &t->arena);
     for (size_t i = 0; i < v->n_tokens; i++) {
         const ech_str piece = piece_at(v, i);
         if (!ech_utf8_valid(piece.ptr, piece.len, NULL)) {
@@ -380,7 +382,7 @@ static ech_status open_gpt2(ech_tokenizer *const t, const ech_gguf_vocab *const 
     ECH_TRY(ech_model_init(&t->model, ECH_MODEL_BPE, v->n_tokens));
     ECH_TRY(add_rule(t, rule, err));
     ECH_TRY(add_pieces(t, v, err));
-    ECH_TRY(add_merges(t, v, err));
+    if (t->tables == NULL) ECH_TRY(add_merges(t, v, err));
     t->model.is_byte_level = true;
     ECH_TRY(ech_decoder_add(&t->decoder, (ech_decode_op){ .kind = ECH_DECODE_BYTE_LEVEL }));
     const bool bos =
@@ -424,7 +426,7 @@ static ech_status open_llama(ech_tokenizer *const t, const ech_gguf_vocab *const
     if (prefix) ECH_TRY(ech_normalizer_add(&t->normalizer, prepend));
     ECH_TRY(ech_normalizer_add(&t->normalizer, spaces));
     ECH_TRY(add_pieces(t, v, err));
-    ECH_TRY(merges_from_scores(t, v, err));
+    if (t->tables == NULL) ECH_TRY(merges_from_scores(t, v, err));
     t->model.byte_fallback = true;
     t->model.fuse_unk = true;
     t->model.has_unk = v->unk_id >= 0;
@@ -576,7 +578,6 @@ static void set_special(ech_tokenizer *const t, const ech_special which, const i
 static ech_status open_all(ech_tokenizer *const t, const ech_gguf_vocab *const v,
                            ech_error *const err)
 {
-    ECH_TRY(check_vocab(v, err));
     ECH_TRY(open_kind(t, v, err));
     ECH_TRY(add_added(t, v, err));
     ECH_TRY(ech_tokenizer_finish(t, err));
@@ -589,17 +590,44 @@ static ech_status open_all(ech_tokenizer *const t, const ech_gguf_vocab *const v
     return ECH_OK;
 }
 
+/* Of every byte that the tables depend on: each hash is the next one's seed. */
+static void digest(const ech_gguf_vocab *const v, uint64_t ret[2])
+{
+    const int64_t head[] = { (int64_t)v->n_tokens, (int64_t)v->n_merges, v->scores != NULL,
+                             v->types != NULL, v->add_space_prefix };
+    const char *const pre = v->pre != NULL ? v->pre : "";
+    uint64_t h = XXH3_64bits(head, sizeof head);
+    h = XXH3_64bits_withSeed(v->model, strlen(v->model), h);
+    h = XXH3_64bits_withSeed(pre, strlen(pre), h);
+    if (v->scores != NULL)
+        h = XXH3_64bits_withSeed(v->scores, v->n_tokens * sizeof *v->scores, h);
+    if (v->types != NULL) h = XXH3_64bits_withSeed(v->types, v->n_tokens * sizeof *v->types, h);
+    for (size_t i = 0; i < v->n_tokens; i++)
+        h = XXH3_64bits_withSeed(v->tokens[i].ptr, v->tokens[i].len, h);
+    ret[0] = h;
+    for (size_t i = 0; i < v->n_merges; i++)
+        h = XXH3_64bits_withSeed(v->merges[i].ptr, v->merges[i].len, h);
+    ret[1] = h;
+}
+
 /*
  * Errors are collected in detail first: some calls return a bare status, which then gets a text
  * here.
  */
-ech_status ech_tokenizer_open_gguf(ech_tokenizer **const ret_tok, const ech_gguf_vocab *const vocab,
-                                   ech_error *const err)
+static ech_status open_once(ech_tokenizer **const ret_tok, const ech_gguf_vocab *const vocab,
+                            const uint64_t of[2], const ech_tok_tables *const tables,
+                            ech_error *const err)
 {
     ech_tokenizer *t = ech_tokenizer_new();
     ech_error detail = { 0 };
+    if (t != NULL) {
+        memcpy(t->source.digest, of, sizeof t->source.digest);
+        t->tables = tables;
+    }
     const ech_status rc = t == NULL ? ECH_ENOMEM : open_all(t, vocab, &detail);
     if (rc == ECH_OK) {
+        t->tables = NULL;
+        t->had_tables = tables != NULL;
         *ret_tok = t;
         return rc;
     }
@@ -608,4 +636,25 @@ ech_status ech_tokenizer_open_gguf(ech_tokenizer **const ret_tok, const ech_gguf
         return ech_fail(err, rc, "reading a GGUF tokenizer: %s", ech_status_str(rc));
     if (err != NULL) *err = detail;
     return rc;
+}
+
+/* Tables that turn out to be wrong are as none. */
+ech_status ech_tokenizer_open_gguf_with(ech_tokenizer **const ret_tok,
+                                        const ech_gguf_vocab *const vocab, const ech_str tables,
+                                        ech_error *const err)
+{
+    ech_tok_tables view;
+    uint64_t of[2];
+    ECH_TRY(check_vocab(vocab, err));
+    digest(vocab, of);
+    if (ech_tok_tables_view(tables, of, &view) && view.n_ids == vocab->n_tokens &&
+        open_once(ret_tok, vocab, of, &view, NULL) == ECH_OK)
+        return ECH_OK;
+    return open_once(ret_tok, vocab, of, NULL, err);
+}
+
+ech_status ech_tokenizer_open_gguf(ech_tokenizer **const ret_tok, const ech_gguf_vocab *const vocab,
+                                   ech_error *const err)
+{
+    return ech_tokenizer_open_gguf_with(ret_tok, vocab, (ech_str){ 0 }, err);
 }

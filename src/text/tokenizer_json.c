@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
@@ -411,6 +412,11 @@ static ech_status read_model(source *const src, const json_t *const model)
                                          guess < ECH_LEXICON_MAX_IDS ? guess : ECH_LEXICON_MAX_IDS);
     if (rc != ECH_OK) return ech_fail(src->err, rc, "reading the model: out of memory");
     ECH_TRY(read_model_options(src, model));
+    if (kind == ECH_MODEL_BPE && src->t->tables != NULL) {
+        if (ech_tok_tables_take(src->t->tables, &src->t->model, &src->t->arena) != ECH_OK)
+            return ech_fail(src->err, ECH_ENOMEM, "reading the model: out of memory");
+        return read_unknown(src, model);
+    }
     ech_buf scratch = { 0 };
     ech_status done = read_vocab(src, &scratch);
     if (done == ECH_OK) done = read_unknown(src, model);
@@ -477,18 +483,38 @@ static ech_status load_json(const char *const s, const size_t len, const size_t 
     return ech_fail(err, ECH_EFORMAT, "reading %s: it is not an object", name);
 }
 
-static ech_status read_tokenizer(source *const src)
+/* A file whose tables are there was looked through when they were made. */
+static ech_status take_extents(source *const src)
+{
+    const uint64_t *const x = src->t->tables->source.extents;
+    const bool is_vocab_first = x[2] == 0 || x[0] < x[2];
+    const uint64_t *const a = is_vocab_first ? x : x + 2, *const b = is_vocab_first ? x + 2 : x;
+    if (x[1] == 0 || a[0] > a[1] || b[0] > b[1] || a[1] > src->len || b[1] > src->len ||
+        (b[1] != 0 && a[1] > b[0]))
+        return ech_fail(src->err, ECH_EFORMAT, "reading a tokenizer: its tables are damaged");
+    src->vocab = (extent){ x[0], x[1] };
+    src->merges = (extent){ x[2], x[3] };
+    return ECH_OK;
+}
+
+static ech_status find_extents(source *const src)
 {
     size_t bad = 0;
-    if (src->len > ECH_TOKENIZER_MAX_BYTES)
-        return ech_fail(src->err, ECH_ELIMIT, "reading a tokenizer: it is larger than %zu bytes",
-                        ECH_TOKENIZER_MAX_BYTES);
+    if (src->t->tables != NULL) return take_extents(src);
     if (!ech_utf8_valid(src->json, src->len, &bad)) {
         return ech_fail_at(src->err, ECH_EFORMAT, 0, 0, (int64_t)bad,
                            "reading a tokenizer: byte %zu is not UTF-8", bad);
     }
     ech_json_scan in = { .s = src->json, .len = src->len, .err = src->err };
-    ECH_TRY(each_member(src, &in, top_member));
+    return each_member(src, &in, top_member);
+}
+
+static ech_status read_tokenizer(source *const src)
+{
+    if (src->len > ECH_TOKENIZER_MAX_BYTES)
+        return ech_fail(src->err, ECH_ELIMIT, "reading a tokenizer: it is larger than %zu bytes",
+                        ECH_TOKENIZER_MAX_BYTES);
+    ECH_TRY(find_extents(src));
     ech_buf small = { 0 };
     json_t *top = NULL;
     ech_status rc = reduced(src, &small);
@@ -544,35 +570,72 @@ static void name_unknown(ech_tokenizer *const t)
     }
 }
 
-/* Opens from the contents of tokenizer.json and of the files that name special tokens, if any. */
-static ech_status open_texts(ech_tokenizer **const ret_tok, const ech_str json,
-                             const ech_str config, const ech_str map, ech_error *const err)
+/* The contents of tokenizer.json, of the files that name special tokens, if any, and tables. */
+typedef struct texts {
+    ech_str json, config, map, tables;
+} texts;
+
+static ech_status read_texts(ech_tokenizer *const t, const texts *const in, ech_error *const err)
+{
+    source src = { .json = in->json.ptr, .len = in->json.len, .t = t, .err = err };
+    ECH_TRY(read_tokenizer(&src));
+    t->source.extents[0] = src.vocab.from;
+    t->source.extents[1] = src.vocab.to;
+    t->source.extents[2] = src.merges.from;
+    t->source.extents[3] = src.merges.to;
+    if (in->config.len > 0)
+        ECH_TRY(read_config(t, in->config.ptr, in->config.len, "tokenizer_config.json", err));
+    if (in->map.len > 0)
+        ECH_TRY(read_config(t, in->map.ptr, in->map.len, "special_tokens_map.json", err));
+    name_unknown(t);
+    return ECH_OK;
+}
+
+static ech_status open_once(ech_tokenizer **const ret_tok, const texts *const in,
+                            const uint64_t digest[2], const ech_tok_tables *const tables,
+                            ech_error *const err)
 {
     ech_tokenizer *t = ech_tokenizer_new();
     if (t == NULL) return ech_fail(err, ECH_ENOMEM, "opening a tokenizer: out of memory");
-    source src = { .json = json.ptr, .len = json.len, .t = t, .err = err };
-    ech_status rc = read_tokenizer(&src);
-    if (rc == ECH_OK && config.len > 0) {
-        rc = read_config(t, config.ptr, config.len, "tokenizer_config.json", err);
-    }
-    if (rc == ECH_OK && map.len > 0) {
-        rc = read_config(t, map.ptr, map.len, "special_tokens_map.json", err);
-    }
+    memcpy(t->source.digest, digest, sizeof t->source.digest);
+    t->tables = tables;
+    const ech_status rc = read_texts(t, in, err);
     if (rc != ECH_OK) {
         ech_tokenizer_close(&t);
         return rc;
     }
-    name_unknown(t);
+    t->tables = NULL;
+    t->had_tables = tables != NULL;
     *ret_tok = t;
     return ECH_OK;
+}
+
+/* Tables that turn out to be wrong are as none. */
+static ech_status open_texts(ech_tokenizer **const ret_tok, const texts *const in,
+                             ech_error *const err)
+{
+    ech_tok_tables tables;
+    const XXH128_hash_t hash = XXH3_128bits(in->json.ptr, in->json.len);
+    const uint64_t digest[2] = { hash.low64, hash.high64 };
+    if (ech_tok_tables_view(in->tables, digest, &tables) &&
+        open_once(ret_tok, in, digest, &tables, NULL) == ECH_OK)
+        return ECH_OK;
+    return open_once(ret_tok, in, digest, NULL, err);
 }
 
 ech_status ech_tokenizer_open_json(ech_tokenizer **const ret_tok, const char *const json,
                                    const size_t json_len, const char *const config,
                                    const size_t config_len, ech_error *const err)
 {
-    const ech_str named = { config, config != NULL ? config_len : 0 };
-    return open_texts(ret_tok, (ech_str){ json, json_len }, named, (ech_str){ 0 }, err);
+    const texts in = { .json = { json, json_len },
+                       .config = { config, config != NULL ? config_len : 0 } };
+    return open_texts(ret_tok, &in, err);
+}
+
+ech_status ech_tokenizer_open_json_with(ech_tokenizer **const ret_tok, const ech_str json,
+                                        const ech_str tables, ech_error *const err)
+{
+    return open_texts(ret_tok, &(texts){ .json = json, .tables = tables }, err);
 }
 
 /* Reads dir/name; a file that isn't there leaves out empty where it is optional. */
@@ -592,22 +655,29 @@ static ech_status read_file(const char *const dir, const char *const name, const
 
 /* The buffers are the caller's, on failure too. */
 static ech_status open_files(ech_tokenizer **const ret_tok, const char *const dir, ech_buf files[3],
-                             ech_error *const err)
+                             const ech_str tables, ech_error *const err)
 {
     ECH_TRY(read_file(dir, "tokenizer.json", false, &files[0], err));
     ECH_TRY(read_file(dir, "tokenizer_config.json", true, &files[1], err));
     ECH_TRY(read_file(dir, "special_tokens_map.json", true, &files[2], err));
-    return open_texts(ret_tok, ech_buf_view(&files[0]), ech_buf_view(&files[1]),
-                      ech_buf_view(&files[2]), err);
+    const texts in = { ech_buf_view(&files[0]), ech_buf_view(&files[1]), ech_buf_view(&files[2]),
+                       tables };
+    return open_texts(ret_tok, &in, err);
+}
+
+ech_status ech_tokenizer_open_with(ech_tokenizer **const ret_tok, const char *const dir,
+                                   const ech_str tables, ech_error *const err)
+{
+    ech_buf files[3] = { { 0 }, { 0 }, { 0 } };
+    ech_status rc = open_files(ret_tok, dir, files, tables, err);
+    for (int i = 0; i < 3; i++) {
+        ech_buf_fini(&files[i]);
+    }
+    return rc == ECH_OK ? rc : ech_error_prefix(err, rc, "opening the tokenizer of %s", dir);
 }
 
 ech_status ech_tokenizer_open(ech_tokenizer **const ret_tok, const char *const dir,
                               ech_error *const err)
 {
-    ech_buf files[3] = { { 0 }, { 0 }, { 0 } };
-    ech_status rc = open_files(ret_tok, dir, files, err);
-    for (int i = 0; i < 3; i++) {
-        ech_buf_fini(&files[i]);
-    }
-    return rc == ECH_OK ? rc : ech_error_prefix(err, rc, "opening the tokenizer of %s", dir);
+    return ech_tokenizer_open_with(ret_tok, dir, (ech_str){ 0 }, err);
 }

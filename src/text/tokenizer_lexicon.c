@@ -56,7 +56,7 @@ void ech_lexicon_fini(ech_lexicon *const lex)
 }
 
 /* A slot is 0 or a tag and an id + 1: texts of another hash are passed without a look at them. */
-enum { ID_BITS = 23, ID_MASK = (1 << ID_BITS) - 1 };
+enum { ID_BITS = ECH_LEXICON_ID_BITS, ID_MASK = (1 << ID_BITS) - 1 };
 _Static_assert(ECH_LEXICON_MAX_IDS <= ID_MASK, "an id + 1 fits into a slot beside its tag");
 
 static uint64_t hash_of(const ech_lexicon *const lex, const ech_str text)
@@ -70,18 +70,13 @@ static uint32_t slot_value(const uint64_t hash, const size_t id)
     return (uint32_t)(hash >> (32 + ID_BITS)) << ID_BITS | ((uint32_t)id + 1);
 }
 
-static size_t id_of(const uint32_t slot)
-{
-    return (size_t)(slot & ID_MASK) - 1;
-}
-
 /* The slot that holds text, whose hash is given, or the empty one where it would go. */
 static size_t slot_of(const ech_lexicon *const lex, const uint64_t hash, const ech_str text)
 {
     size_t i = (size_t)hash & lex->mask;
     for (; lex->slots[i] != 0; i = (i + 1) & lex->mask) {
         if ((lex->slots[i] ^ slot_value(hash, 0)) >> ID_BITS != 0) continue;
-        if (ech_str_eq(lex->texts[id_of(lex->slots[i])], text)) break;
+        if (ech_str_eq(lex->texts[ech_lexicon_slot_id(lex->slots[i])], text)) break;
     }
     return i;
 }
@@ -97,7 +92,7 @@ static ech_status lexicon_rehash(ech_lexicon *const lex)
     lex->mask = old_size * 2 - 1;
     for (size_t i = 0; i < old_size; i++) {
         if (old[i] == 0) continue;
-        const ech_str text = lex->texts[id_of(old[i])];
+        const ech_str text = lex->texts[ech_lexicon_slot_id(old[i])];
         lex->slots[slot_of(lex, hash_of(lex, text), text)] = old[i];
     }
     free(old);
@@ -144,7 +139,7 @@ ech_status ech_lexicon_add(ech_lexicon *const lex, const ech_str text, const int
 static int32_t find_hashed(const ech_lexicon *const lex, const uint64_t hash, const ech_str text)
 {
     const uint32_t slot = lex->slots[slot_of(lex, hash, text)];
-    return slot == 0 ? -1 : (int32_t)id_of(slot);
+    return slot == 0 ? -1 : (int32_t)ech_lexicon_slot_id(slot);
 }
 
 int32_t ech_lexicon_find(const ech_lexicon *const lex, const char *const ptr, const size_t len)
@@ -170,10 +165,10 @@ void ech_lexicon_find_n(const ech_lexicon *const lex, const ech_str *const texts
     }
     for (size_t k = 0; k < n; k++) {
         slot[k] = lex->slots[(size_t)hash[k] & lex->mask];
-        if (slot[k] != 0) __builtin_prefetch(&lex->texts[id_of(slot[k])]);
+        if (slot[k] != 0) __builtin_prefetch(&lex->texts[ech_lexicon_slot_id(slot[k])]);
     }
     for (size_t k = 0; k < n; k++) {
-        if (slot[k] != 0) __builtin_prefetch(lex->texts[id_of(slot[k])].ptr);
+        if (slot[k] != 0) __builtin_prefetch(lex->texts[ech_lexicon_slot_id(slot[k])].ptr);
     }
     for (size_t k = 0; k < n; k++)
         ret_ids[k] = find_hashed(lex, hash[k], texts[k]);

@@ -12,6 +12,7 @@
 
 /* Ids a tokenizer may have; the largest public vocabularies hold 262144. */
 #define ECH_LEXICON_MAX_IDS (1 << 22)
+#define ECH_LEXICON_ID_BITS 23 /* of a slot, for id + 1 */
 
 typedef struct ech_lexicon {
     ech_str *texts; /* [n_ids], ptr NULL where an id has no text; the bytes belong to others */
@@ -23,6 +24,12 @@ typedef struct ech_lexicon {
     size_t max_len; /* longest text */
     uint64_t seed;
 } ech_lexicon;
+
+/* The id of a slot that isn't empty; out of range where the slot is none of a lexicon's. */
+static inline size_t ech_lexicon_slot_id(const uint32_t slot)
+{
+    return (size_t)(slot & ((1U << ECH_LEXICON_ID_BITS) - 1)) - 1;
+}
 
 /* A seed that a file can't know. */
 uint64_t ech_lexicon_seed(void);

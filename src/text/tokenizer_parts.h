@@ -17,6 +17,7 @@
 #include "src/text/tokenizer_model.h"
 #include "src/text/tokenizer_normalizer.h"
 #include "src/text/tokenizer_pretok.h"
+#include "src/text/tokenizer_tables.h"
 
 /* Limits of what a file may bring. */
 #define ECH_TOKENIZER_MAX_BYTES ((size_t)256 << 20)
@@ -69,6 +70,9 @@ struct ech_tokenizer {
     /* token_bytes of id: bytes[ends[id - 1] … ends[id]); a hole has the bit in is_hole. */
     ech_buf token_bytes;
     size_t *token_ends;                      /* [n_ids] */
+    ech_tok_source source;                   /* what the tables are of */
+    const ech_tok_tables *tables;            /* while it is opened: made before, or NULL */
+    bool had_tables;
     ech_tok_scratch *spares[ECH_TOK_SPARES]; /* taken and put back by atomic exchange */
 };
 

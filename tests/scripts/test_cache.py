@@ -83,6 +83,26 @@ def two_at_a_time(folder):
     check("into one file", [f["state"] for f in files(folder)] == ["usable"])
 
 
+def tokenizer_tables(folder, fresh):
+    """They are in the file, and used until the tokenizer is another one."""
+    made = "another tokenizer's tables"
+    model = os.path.join(folder, "model")
+    shutil.copytree(MODEL, model)
+    args = ["generate", "-m", model, "--prompt", "Once upon a time", "--max-new-tokens", "12", "--json", "--ignore-eos",
+            "--logprobs", "2", "--max-seq-len", "64", "--log-level", "info"]
+    run(folder, "pack", model)
+    for load in ("copy", "map"):
+        out = run(folder, *args, "--load", load)
+        check(f"tables are used: {out.stderr}", made not in out.stderr)
+    with open(os.path.join(model, "tokenizer.json"), "a") as f:
+        f.write("\n")
+    out = run(folder, *args)
+    check(f"another tokenizer is seen: {out.stderr}", made in out.stderr)
+    row = json.loads(out.stdout)
+    check("and right", (row["token_ids"], row.get("logprobs")) == fresh)
+    shutil.rmtree(model)
+
+
 def unwritable(folder, fresh):
     run(folder, "cache", "clear")
     out = run("/proc/nowhere", "pack", MODEL, ok=False)
@@ -125,6 +145,7 @@ def main():
     try:
         fresh = loads_alike(folder)
         survives_damage(folder, fresh)
+        tokenizer_tables(folder, fresh)
         two_at_a_time(folder)
         unwritable(folder, fresh)
         replaced_while_mapped(folder, fresh)

@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "echelon/tokenizer.h"
+#include "src/text/tokenizer_tables.h"
 
 static const char *golden;
 
@@ -128,11 +129,38 @@ static void check_line(const ech_tokenizer *const a, const ech_tokenizer *const 
     json_decref(row);
 }
 
+static ech_tokenizer *open_with(const ech_gguf_vocab *const v, const ech_buf *const tables)
+{
+    ech_tokenizer *tok = NULL;
+    ech_error err = { 0 };
+    if (ech_tokenizer_open_gguf_with(&tok, v, ech_buf_view(tables), &err) != ECH_OK)
+        fail_msg("%s", err.text);
+    return tok;
+}
+
+/* Opened with the tables of an earlier opening; those of other arrays aren't used. */
+static ech_tokenizer *open_again(ech_gguf_vocab *const v)
+{
+    ech_buf tables = { 0 };
+    ech_tokenizer *fresh = open_with(v, &tables);
+    assert_int_equal(ech_tokenizer_write_tables(fresh, &tables), ECH_OK);
+    ech_tokenizer_close(&fresh);
+    v->n_merges--;
+    ech_tokenizer *other = open_with(v, &tables);
+    assert_false(ech_tokenizer_had_tables(other));
+    ech_tokenizer_close(&other);
+    v->n_merges++;
+    ech_tokenizer *const tok = open_with(v, &tables);
+    assert_true(ech_tokenizer_had_tables(tok));
+    ech_buf_fini(&tables);
+    return tok;
+}
+
 static void check_against_json(const char *const name, const char *const pre)
 {
     arrays a;
     convert(&a, name, pre);
-    ech_tokenizer *gguf = NULL, *json = NULL;
+    ech_tokenizer *gguf = NULL, *json = NULL, *again = open_again(&a.vocab);
     ech_error err = { 0 };
     if (ech_tokenizer_open_gguf(&gguf, &a.vocab, &err) != ECH_OK) fail_msg("%s", err.text);
     arrays_free(&a);
@@ -149,9 +177,11 @@ static void check_against_json(const char *const name, const char *const pre)
         /* Added tokens that strip space or must be words: GGUF has no way to say that. */
         if (strstr(line, "mark") != NULL || strstr(line, "word") != NULL) continue;
         check_line(gguf, json, line, i);
+        check_line(again, json, line, i);
     }
     free(line);
     (void)fclose(f);
+    ech_tokenizer_close(&again);
     ech_tokenizer_close(&gguf);
     ech_tokenizer_close(&json);
 }

@@ -15,6 +15,7 @@
 #include "echelon/tokenizer.h"
 #include "src/base/buf.h"
 #include "src/base/utf8.h"
+#include "src/text/tokenizer_parts.h"
 
 static const char *folder;
 
@@ -99,12 +100,18 @@ static void check_decode(const ech_tokenizer *const tok, const json_t *const row
     free(text);
 }
 
-static void golden_lines_are_equal(void **state)
+static ech_tokenizer *open_with(const ech_buf *const tables)
 {
-    (void)state;
     ech_error err = { 0 };
     ech_tokenizer *tok = NULL;
-    if (ech_tokenizer_open(&tok, folder, &err) != ECH_OK) fail_msg("%s", err.text);
+    if (ech_tokenizer_open_with(&tok, folder, ech_buf_view(tables), &err) != ECH_OK)
+        fail_msg("%s", err.text);
+    return tok;
+}
+
+/* Of all lines, or of the first `most`. */
+static void check_lines(const ech_tokenizer *const tok, const size_t most)
+{
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/golden.jsonl", folder);
     FILE *const f = fopen(path, "rb");
@@ -112,7 +119,7 @@ static void golden_lines_are_equal(void **state)
     char *line = NULL;
     size_t cap = 0, n = 0;
     ech_ids ids = { 0 };
-    while (getline(&line, &cap, f) > 0) {
+    while (n < most && getline(&line, &cap, f) > 0) {
         json_t *const row = json_loads(line, JSON_ALLOW_NUL, NULL);
         assert_non_null(row);
         n++;
@@ -120,11 +127,89 @@ static void golden_lines_are_equal(void **state)
         check_decode(tok, row, &ids, n);
         json_decref(row);
     }
-    assert_true(n >= 500);
+    assert_true(n >= 500 || n == most);
     (void)fclose(f);
     free(line);
     ech_ids_fini(&ids);
+}
+
+static void make_tables(ech_buf *const out, bool *const ret_is_bpe)
+{
+    ech_tokenizer *tok = open_with(&(ech_buf){ 0 });
+    *ret_is_bpe = tok->model.kind == ECH_MODEL_BPE;
+    assert_false(ech_tokenizer_had_tables(tok));
+    assert_int_equal(ech_tokenizer_write_tables(tok, out), ECH_OK);
     ech_tokenizer_close(&tok);
+}
+
+static void golden_lines_are_equal(void **state)
+{
+    (void)state;
+    ech_tokenizer *tok = open_with(&(ech_buf){ 0 });
+    check_lines(tok, SIZE_MAX);
+    ech_tokenizer_close(&tok);
+}
+
+/* Opened with tables of an earlier opening: all is the same, and the tables are written alike. */
+static void golden_lines_are_equal_with_tables(void **state)
+{
+    (void)state;
+    ech_buf tables = { 0 }, again = { 0 };
+    bool is_bpe = false;
+    make_tables(&tables, &is_bpe);
+    assert_int_equal(tables.len > 0, is_bpe);
+    ech_tokenizer *fresh = open_with(&(ech_buf){ 0 }), *tok = open_with(&tables);
+    assert_int_equal(ech_tokenizer_had_tables(tok), is_bpe);
+    assert_int_equal(ech_tokenizer_write_tables(tok, &again), ECH_OK);
+    assert_true(ech_str_eq(ech_buf_view(&tables), ech_buf_view(&again)));
+    ech_buf_fini(&tables); /* not needed any more */
+    check_lines(tok, SIZE_MAX);
+    assert_int_equal(ech_tokenizer_n_ids(tok), ech_tokenizer_n_ids(fresh));
+    for (int32_t id = 0; (size_t)id < ech_tokenizer_n_ids(tok); id++) {
+        size_t n = 0, m = 0;
+        const char *const a = ech_tokenizer_token_bytes(tok, id, &n);
+        const char *const b = ech_tokenizer_token_bytes(fresh, id, &m);
+        assert_true((a == NULL) == (b == NULL) && n == m && (n == 0 || memcmp(a, b, n) == 0));
+    }
+    for (int i = 0; i < ECH_SPECIAL_COUNT; i++)
+        assert_int_equal(ech_tokenizer_special_id(tok, (ech_special)i),
+                         ech_tokenizer_special_id(fresh, (ech_special)i));
+    ech_buf_fini(&again);
+    ech_tokenizer_close(&fresh);
+    ech_tokenizer_close(&tok);
+}
+
+static void check_refused(const ech_buf *const tables)
+{
+    ech_tokenizer *tok = open_with(tables);
+    assert_false(ech_tokenizer_had_tables(tok));
+    check_lines(tok, 3);
+    ech_tokenizer_close(&tok);
+}
+
+/* Cut, longer, of another version or source: none are used, and the answers are right. */
+static void tables_that_are_not_whole_are_made_again(void **state)
+{
+    (void)state;
+    ech_buf tables = { 0 };
+    bool is_bpe = false;
+    make_tables(&tables, &is_bpe);
+    const size_t whole = tables.len;
+    const size_t cuts[] = { 0, 1, 100, whole / 2, whole - 1 };
+    for (size_t i = 0; is_bpe && i < sizeof cuts / sizeof cuts[0]; i++) {
+        tables.len = cuts[i];
+        check_refused(&tables);
+    }
+    tables.len = whole;
+    for (size_t at = 0; is_bpe && at < 80; at += 16) { /* magic, counts, sizes; not the seeds */
+        if (at == 48) continue;
+        tables.data[at] ^= 0x11;
+        check_refused(&tables);
+        tables.data[at] ^= 0x11;
+    }
+    assert_int_equal(ech_buf_append(&tables, "x", 1), ECH_OK);
+    check_refused(&tables);
+    ech_buf_fini(&tables);
 }
 
 /* What must have come out of raw bytes: whole characters, U+FFFD for what can't become one. */
@@ -192,6 +277,8 @@ int main(const int argc, char **const argv)
     folder = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_lines_are_equal),
+        cmocka_unit_test(golden_lines_are_equal_with_tables),
+        cmocka_unit_test(tables_that_are_not_whole_are_made_again),
         cmocka_unit_test(streams_give_exactly_what_is_certain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
