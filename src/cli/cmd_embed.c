@@ -7,7 +7,6 @@
  * none, since a list with a hole would be counted wrong. The exit code is that of the first text
  * that failed.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "src/base/json.h"
 #include "src/cli/commands.h"
 #include "src/cli/load_options.h"
+#include "src/cli/numbers.h"
 
 /* 0: not given, the engine chooses. */
 static int64_t dimensions, threads, max_seq_len, prefill_chunk;
@@ -73,16 +73,8 @@ static ech_status parse_ids(const char *text, ech_prompt *prompt, ech_error *err
     int32_t *const ids = calloc(strlen(text) / 2 + 1, sizeof *ids);
     if (ids == NULL) return ech_fail(err, ECH_ENOMEM, "reading ids: out of memory");
     prompt->ids = ids;
-    for (const char *at = text; *at != '\0';) {
-        char *end;
-        errno = 0;
-        const long id = strtol(at, &end, 10);
-        if (end == at || errno != 0 || id < 0 || id > INT32_MAX)
-            return ech_fail(err, ECH_EINVAL, "reading ids: '%.40s' is no list like 1,2,3", text);
-        ids[prompt->n_ids++] = (int32_t)id;
-        at = *end == ',' ? end + 1 : end;
-    }
-    return ECH_OK;
+    if (ech_parse_ids(text, ids, &prompt->n_ids)) return ECH_OK;
+    return ech_fail(err, ECH_EINVAL, "reading ids: '%.40s' is no list like 1,2,3", text);
 }
 
 /* Texts stay in argv. */

@@ -27,6 +27,7 @@
 #include "src/cli/generate_print.h"
 #include "src/cli/last_run.h"
 #include "src/cli/load_options.h"
+#include "src/cli/numbers.h"
 
 /*
  * 100 ms: what a person takes for "at once". A quarter of a gigabyte is more text than any
@@ -105,34 +106,16 @@ static const char *take_prompt_file(const char *name, const char *value)
     return NULL;
 }
 
-/*
- * The caller has room for every second byte: an id takes a digit and a comma at least. Whether
- * the model has it the engine says.
- */
-static const char *parse_ids(const char *value, int32_t *ids, size_t *ret_n)
-{
-    size_t n = 0;
-    for (const char *at = value; *at != '\0';) {
-        char *end;
-        errno = 0;
-        const long v = strtol(at, &end, 10);
-        if (end == at || errno != 0 || v < 0 || v > INT32_MAX)
-            return "must be ids, separated by commas";
-        ids[n++] = (int32_t)v;
-        at = end;
-        while (*at == ',' || *at == ' ')
-            at++;
-    }
-    *ret_n = n;
-    return NULL;
-}
+#define IDS_WRONG "must be ids, separated by commas"
 
 static const char *take_prompt_ids(const char *name, const char *value)
 {
     (void)name;
     int32_t *const ids = calloc(strlen(value) / 2 + 1, sizeof *ids);
     size_t n = 0;
-    const char *const wrong = ids != NULL ? parse_ids(value, ids, &n) : "does not fit in memory";
+    const char *const wrong = ids == NULL                     ? "does not fit in memory"
+                              : ech_parse_ids(value, ids, &n) ? NULL
+                                                              : IDS_WRONG;
     given_prompt *const p = wrong == NULL ? add_prompt() : NULL;
     if (p == NULL) {
         free(ids);
@@ -150,10 +133,10 @@ static const char *take_devices(const char *name, const char *value)
     int32_t ids[MAX_DEVICES];
     if (strlen(value) >= sizeof ids / sizeof ids[0]) return "names too many devices";
     size_t n = 0;
-    const char *const wrong = parse_ids(value, ids, &n);
-    for (size_t i = 0; wrong == NULL && i < n && n_devices < MAX_DEVICES; i++)
+    if (!ech_parse_ids(value, ids, &n)) return IDS_WRONG;
+    for (size_t i = 0; i < n && n_devices < MAX_DEVICES; i++)
         device_ids[n_devices++] = ids[i];
-    return wrong;
+    return NULL;
 }
 
 /*

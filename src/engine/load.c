@@ -30,22 +30,32 @@ static ech_status open_packed(ech_engine *e, ech_error *err)
     return ECH_OK;
 }
 
-static void find_in_cache(ech_engine *e)
+static ech_status take_error(ech_error *err, const ech_error *from)
+{
+    if (err != NULL) *err = *from;
+    return from->code;
+}
+
+/* Packing needs a cache; running doesn't. */
+static ech_status find_in_cache(ech_engine *e, ech_error *err)
 {
     ech_loading *const l = &e->loading;
-    ech_error err = { .code = ECH_OK };
-    ech_status rc = ech_cache_folder(e->options.cache_dir, l->folder, &err);
-    if (rc == ECH_OK) rc = ech_cache_key_make(e->model, &l->key, &err);
+    ech_error why = { .code = ECH_OK };
+    ech_status rc = ech_cache_folder(e->options.cache_dir, l->folder, &why);
+    if (rc == ECH_OK) rc = ech_cache_key_make(e->model, &l->key, &why);
+    if (rc != ECH_OK && l->is_packing) return take_error(err, &why);
     if (rc != ECH_OK) {
-        ech_log(ECH_LOG_WARN, "%s; the weights are packed without a cache", err.text);
-        return;
+        ech_log(ECH_LOG_WARN, "%s; the weights are packed without a cache", why.text);
+        return ECH_OK;
     }
     l->uses_cache = true;
     l->is_small = e->model_info.packed_bytes < SMALL;
-    rc = ech_cache_find(e->model, &l->key, l->folder, &l->file, &err);
+    rc = ech_cache_find(e->model, &l->key, l->folder, &l->file, &why);
     l->has_file = rc == ECH_OK;
+    if (rc == ECH_EINVAL && l->is_packing) return take_error(err, &why);
     if (rc != ECH_OK && rc != ECH_ENOTFOUND)
-        ech_log(ECH_LOG_WARN, "%s; the model is packed again", err.text);
+        ech_log(ECH_LOG_WARN, "%s; the model is packed again", why.text);
+    return ECH_OK;
 }
 
 ech_status ech_load_find(ech_engine *e, ech_error *err)
@@ -56,7 +66,7 @@ ech_status ech_load_find(ech_engine *e, ech_error *err)
     if (has_weights && e->options.packed != NULL)
         ECH_TRY(open_packed(e, err));
     else if (has_weights && !e->options.no_cache)
-        find_in_cache(e);
+        ECH_TRY(find_in_cache(e, err));
     if (l->is_packing && !l->has_file && e->options.no_cache)
         ECH_TRY(ech_cache_key_make(e->model, &l->key, err));
     l->was_there = l->has_file;

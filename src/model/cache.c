@@ -42,8 +42,8 @@ ech_status ech_cache_folder(const char *const option, char ret[ECH_MODEL_PATH_MA
     const char *const tail = is_set(asked) ? "" : has_xdg ? "/echelon" : "/.cache/echelon";
     const int n = snprintf(ret, ECH_MODEL_PATH_MAX, "%s%s", base, tail);
     if (n < 0 || n >= ECH_MODEL_PATH_MAX)
-        return ech_fail(err, ECH_EINVAL, "the cache folder's name is longer than %d bytes",
-                        ECH_MODEL_PATH_MAX - 1);
+        return ech_fail(err, ECH_EINVAL, "the name of the cache folder is too long: %zu bytes",
+                        strlen(base) + strlen(tail));
     return ECH_OK;
 }
 
@@ -295,7 +295,7 @@ ech_status ech_cache_find(const ech_model *const model, const ech_cache_key *con
 {
     *ret = (ech_cache_file){ .fd = -1 };
     if (!ech_cache_path(folder, key->hex, ret->path))
-        return ech_fail(err, ECH_EINVAL, "looking for packed weights: the path %s is too long",
+        return ech_fail(err, ECH_EINVAL, "looking for packed weights: the path is too long: %s",
                         folder);
     return open_file(model, key, false, ret, err);
 }

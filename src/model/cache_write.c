@@ -147,7 +147,7 @@ ech_status ech_cache_write_file(const ech_cache_content *const c, const char *co
     char beside[ECH_MODEL_PATH_MAX];
     const int n = snprintf(beside, sizeof beside, "%s.tmp", path);
     if (n < 0 || (size_t)n >= sizeof beside)
-        return ech_fail(err, ECH_EINVAL, "writing %s: the path is too long", path);
+        return ech_fail(err, ECH_EINVAL, "writing packed weights: the path is too long: %s", path);
     const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return ech_fail_errno(err, ECH_EIO, "making %s", beside);
     ech_status rc = write_all(c, fd, beside, err);
@@ -204,7 +204,7 @@ ech_status ech_cache_write(const ech_cache_content *const c, const char *const f
     int lock = -1;
     ech_cache_file there;
     if (!ech_cache_path(folder, c->key->hex, path))
-        return ech_fail(err, ECH_EINVAL, "writing to %s: the path is too long", folder);
+        return ech_fail(err, ECH_EINVAL, "writing packed weights: the path is too long: %s", folder);
     ECH_TRY(make_folder(folder, err));
     ECH_TRY(lock_folder(c, folder, &lock, err));
     ech_status rc = ECH_OK;

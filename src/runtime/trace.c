@@ -7,14 +7,9 @@
 #include "src/base/os/shm.h"
 #include "src/runtime/deps.h"
 
-static uint32_t lanes_of(void)
-{
-    return 1 + ECH_MAX_CHILDREN + ECH_MAX_CHILDREN * ECH_TRACE_CORES;
-}
-
 ech_status ech_trace_open(ech_worker *const w, ech_error *const err)
 {
-    const uint32_t n = lanes_of();
+    const uint32_t n = 1 + w->n_chips * ECH_TRACE_CORES;
     const uint64_t bytes = sizeof(ech_trace) + n * sizeof(ech_trace_lane);
     void *ptr;
     const ech_status reserved = ech_journal_reserve(&w->journal, err);
@@ -38,7 +33,7 @@ static ech_trace_lane *lane_at(const ech_worker *const w, const uint32_t i)
 ech_trace_lane *ech_trace_core_lane(const ech_worker *const w, const uint32_t child,
                                     const uint32_t core)
 {
-    return lane_at(w, 1 + ECH_MAX_CHILDREN + child * ECH_TRACE_CORES + core);
+    return lane_at(w, 1 + child * ECH_TRACE_CORES + core);
 }
 
 static void put(ech_trace_lane *const lane, const ech_trace_record *const r)

@@ -37,8 +37,9 @@ typedef struct ech_trace_lane {
 } ech_trace_lane;
 
 /*
- * Lane 0 is the worker's (guarded by its lock) and holds the tasks of all children, which are drawn
- * on lanes 1 to ECH_MAX_CHILDREN; then come the cores of the chips.
+ * Lane 0 is the worker's (guarded by its lock) and holds the tasks of all children; then come the
+ * cores of the chips. Each child's tasks are drawn on a lane of their own, 1 + child; the cores'
+ * are drawn behind those of ECH_MAX_CHILDREN children.
  */
 typedef struct ech_trace {
     uint32_t n_lanes;

@@ -47,6 +47,11 @@ static void separate(writer *const x)
     x->any = true;
 }
 
+static uint32_t drawn_lane(const uint32_t lane)
+{
+    return lane == 0 ? 0 : ECH_MAX_CHILDREN + lane;
+}
+
 /* Lanes of a chip's cores belong to the chip's process. */
 static uint32_t process_of(const uint32_t lane)
 {
@@ -166,7 +171,7 @@ static void put_lanes(writer *const x)
             if (r->kind == ECH_TRACE_EDGE) {
                 put_arrow(x, r, ++arrows);
             } else {
-                put_span(x, r, r->kind == ECH_TRACE_TASK ? r->lane : l);
+                put_span(x, r, r->kind == ECH_TRACE_TASK ? r->lane : drawn_lane(l));
             }
         }
     }

@@ -61,6 +61,23 @@ def numbers_are_checked():
 
 
 @test
+def lists_of_ids_have_ids_between_their_commas():
+    for ids in ("1,,2", "1,", ",1", ",", "1 2", " 1", "1, ,2", "+1", "-1", "1;2", "1,2x", "0x1", "1.0", "2147483648", "9" * 30):
+        check_line(run("generate", "--prompt-ids", ids, "-n", "1"), 2, b"--prompt-ids")
+        check_line(run("embed", "--ids", TALE, "--", ids), 2, b"is no list like 1,2,3")
+    for ids in ("1", "1,2", "1, 2,  3"):
+        assert run("generate", "--prompt-ids", ids, "-n", "1").returncode == 0, ids
+
+
+@test
+def a_name_that_is_too_long_is_what_is_blamed():
+    for name in ("n" * 5000, "n" * 4094, "n" * 4060, "/tmp/" + "n/" * 2040):
+        check_line(run("pack", "--cache-dir", name, TALE), 2, b"too long")
+        check_line(run("pack", TALE, env={"ECHELON_CACHE_DIR": name}), 2, b"too long")
+        check_line(run("pack", "-o", name + "n" * 40, TALE), 2, b"too long")
+
+
+@test
 def options_are_known_and_complete():
     for command in COMMANDS:
         c = command.split()

@@ -367,6 +367,28 @@ static char *read_all(const char *path)
     return text;
 }
 
+static unsigned long address_space_mb(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu", &pages), 1);
+    fclose(f);
+    return pages * (unsigned long)sysconf(_SC_PAGESIZE) >> 20;
+}
+
+/* Rings, reserve and programs are 200 MiB; the rest belongs to its children, not to the most that
+ * there could be. */
+static void address_space_is_for_the_children_there_are(void **state)
+{
+    (void)state;
+    const unsigned long before = address_space_mb();
+    ech_worker *w = ready(1, 1);
+    const unsigned long taken = address_space_mb() - before;
+    if (taken > 400) fail_msg("a worker with two children takes %lu MiB of address space", taken);
+    OK(ech_worker_close(&w, &err));
+}
+
 static void traces_and_dumps_are_written(void **state)
 {
     (void)state;
@@ -555,6 +577,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_run_stops_between_operations),
         cmocka_unit_test(a_long_stream_passes_through_a_small_window),
         cmocka_unit_test(an_idle_tree_uses_no_time),
+        cmocka_unit_test(address_space_is_for_the_children_there_are),
         cmocka_unit_test(traces_and_dumps_are_written),
         cmocka_unit_test(a_stalled_child_is_killed_and_reported),
         cmocka_unit_test(a_run_that_hangs_is_logged_once),
