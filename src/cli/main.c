@@ -8,6 +8,7 @@
  * output, everything else to standard error, in lines that begin with "echelon: ". Main thread.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -109,10 +110,11 @@ static int end_output(const int code)
 
 /*
  * Descriptors 0 to 2 are there first: a file that was opened as 1 by chance would get the
- * output.
+ * output. A file that `ulimit -f` lets grow no further is an error of the call, and said.
  */
 int main(const int argc, char **const argv)
 {
     ech_os_fill_stdio();
+    (void)signal(SIGXFSZ, SIG_IGN);
     return end_output(run_command(argc, argv));
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/atomic.h"
@@ -316,6 +317,9 @@ static ech_status pack_and_write(ech_engine *e, const char *file, ech_pack_repor
     (void)sigaddset(&too_large, SIGXFSZ); /* is an error of write here */
     (void)pthread_sigmask(SIG_BLOCK, &too_large, &old);
     const ech_status rc = write_packed(e, file, r, err);
+    const struct timespec now = { 0 };
+    if (sigismember(&old, SIGXFSZ) == 0) /* it was reported: it must not come when let through */
+        (void)sigtimedwait(&too_large, NULL, &now);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     r->write_s = (double)(ech_now_ns() - begin) / ECH_NS_PER_S;
     return rc;

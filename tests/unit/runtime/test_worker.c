@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -367,6 +368,100 @@ static char *read_all(const char *path)
     return text;
 }
 
+static int pid_of(ech_worker *w, uint32_t child)
+{
+    ech_child_info info;
+    OK(ech_worker_child_info(w, child, &info, &err));
+    return info.pid;
+}
+
+/* A terminal's signals and a service manager's are the owner's business: children end by their
+ * owner's word, or with it. */
+static void children_ignore_what_is_sent_to_all(void **state)
+{
+    (void)state;
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE };
+    ech_worker *w = ready(1, 1);
+    const int pids[] = { pid_of(w, 0), pid_of(w, 1) };
+    for (uint32_t c = 0; c < 2; c++) {
+        assert_int_equal(getpgid(pids[c]), pids[c]); /* not of the terminal's group */
+        for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+            assert_int_equal(kill(pids[c], signals[i]), 0);
+    }
+    OK(ech_worker_run(w, chain_of_two, NULL, &err));
+    assert_int_equal(pid_of(w, 0), pids[0]);
+    assert_int_equal(pid_of(w, 1), pids[1]);
+    OK(ech_worker_close(&w, &err));
+}
+
+/* Whether the process has a descriptor of that file. */
+static bool has_open(int pid, const char *file)
+{
+    bool found = false;
+    char path[300], target[256];
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (const struct dirent *e; !found && (e = readdir(dir)) != NULL;) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, e->d_name);
+        const ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        found = strcmp(target, file) == 0;
+    }
+    closedir(dir);
+    return found;
+}
+
+/* A file of the owner's can't be kept open by a child, nor a connection: the first child's and a
+ * replacement's descriptors are its own. */
+static void children_have_no_descriptor_of_their_owner(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/echelon-test-%d.fd", (int)getpid());
+    FILE *f = fopen(path, "w"); /* without O_CLOEXEC */
+    assert_non_null(f);
+    ech_worker *w = ready(1, 1);
+    assert_true(has_open(getpid(), path));
+    for (uint32_t c = 0; c < 2; c++)
+        assert_false(has_open(pid_of(w, c), path));
+    OK(ech_worker_close(&w, &err));
+    fclose(f);
+    unlink(path);
+}
+
+static void a_buffer_that_the_reserve_cannot_hold_fails_by_name(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 0);
+    ech_buffer late;
+    err = (ech_error){ 0 };
+    assert_int_not_equal(
+        ech_worker_buffer_create(w, "gigantic", 1ULL << 32, ECH_ACCESS_RW, &late, &err), ECH_OK);
+    assert_non_null(strstr(err.text, "'gigantic' of 4294967296 bytes"));
+    assert_non_null(strstr(err.text, "options.reserve_bytes"));
+    OK(ech_worker_buffer_create(w, "small", 4096, ECH_ACCESS_RW, &late, &err));
+    OK(ech_worker_close(&w, &err));
+}
+
+/* Code that was loaded after the fork isn't in the children. */
+static void a_function_of_no_image_is_refused(void **state)
+{
+    (void)state;
+    ech_worker *w = ready(1, 1);
+    ech_callable late;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED);
+    ech_host_fn fn;
+    memcpy(&fn, &page, sizeof fn);
+    err = (ech_error){ 0 };
+    assert_int_not_equal(ech_worker_register_host(w, "foreign", fn, &late, &err), ECH_OK);
+    assert_non_null(strstr(err.text, "foreign"));
+    OK(ech_worker_run(w, chain_of_two, NULL, &err)); /* and nothing happened */
+    munmap(page, 4096);
+    OK(ech_worker_close(&w, &err));
+}
+
 static unsigned long address_space_mb(void)
 {
     unsigned long pages = 0;
@@ -577,6 +672,10 @@ int main(void)
         cmocka_unit_test(a_cancelled_run_stops_between_operations),
         cmocka_unit_test(a_long_stream_passes_through_a_small_window),
         cmocka_unit_test(an_idle_tree_uses_no_time),
+        cmocka_unit_test(children_ignore_what_is_sent_to_all),
+        cmocka_unit_test(children_have_no_descriptor_of_their_owner),
+        cmocka_unit_test(a_buffer_that_the_reserve_cannot_hold_fails_by_name),
+        cmocka_unit_test(a_function_of_no_image_is_refused),
         cmocka_unit_test(address_space_is_for_the_children_there_are),
         cmocka_unit_test(traces_and_dumps_are_written),
         cmocka_unit_test(a_stalled_child_is_killed_and_reported),

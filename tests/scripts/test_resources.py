@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The program where something runs out: descriptors, address space, file sizes, processes, disks; and where it is killed.
+
+It works, or it says so in one line and leaves with a code; either way no process, no shared memory and no half a file is left.
+What needs root is left out without it, by name.
+
+usage: test_resources.py [TEST…]      environment: ECHELON, the program
+"""
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ECHELON, TALE = os.environ["ECHELON"], os.path.join(ROOT, "models", "tale")
+ANSWER = ["generate", "-m", TALE, "-p", "Once", "-n", "2", "--max-seq-len", "64", "--threads", "2", "--no-cache"]
+NOBODY = 65534
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+def in_group(pgid):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if f"ECH_TEST_MARK={pgid}\0".encode() in f.read():
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None):
+    """Its result, when nothing of it is left. The marked environment finds children that left the group."""
+    def begin():
+        if limit:
+            resource.setrlimit(limit[0], (limit[1], limit[1]))
+        if nobody:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+    mark = f"{os.getpid()}-{random.getrandbits(48)}"
+    env = {**os.environ, "ECH_TEST_MARK": mark, "ECHELON_OVERSUBSCRIBE": "1"}
+    p = subprocess.Popen([program, *args], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True, preexec_fn=begin)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        p.kill()
+    out, err = p.communicate(timeout=60)
+    until = time.monotonic() + 5
+    while in_group(mark) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not in_group(mark), (args, "left processes")
+    return subprocess.CompletedProcess(args, p.returncode, out, err)
+
+
+def check(r, *what):
+    """It worked, or there is one line that says what didn't."""
+    if r.returncode == 0:
+        return True
+    assert r.returncode in (1, 2, 3, 4), (what, r.returncode, r.stderr)
+    last = r.stderr.strip().splitlines()[-1:]
+    assert len(last) == 1 and last[0].startswith("echelon: ") and len(last[0]) > 30, (what, r.returncode, r.stderr)
+    assert r.stderr.count("\n") == 1 + r.stderr.count("echelon: warning"), (what, r.stderr)
+    return False
+
+
+def both_happen(results):
+    assert any(results) and not all(results), results
+
+
+@test
+def limits_of_the_process(folder):
+    """Each from far too little to enough."""
+    both_happen([check(run(ANSWER, (resource.RLIMIT_NOFILE, n)), "descriptors", n) for n in (5, 6, 7, 8, 9, 10, 12, 16, 24, 64)])
+    both_happen([check(run(ANSWER, (resource.RLIMIT_AS, mb << 20)), "address space", mb)
+                 for mb in (50, 100, 150, 200, 250, 300, 350, 400, 500, 4000)])
+
+
+@test
+def files_that_may_not_grow(folder):
+    """Without a file-size signal that kills it."""
+    cache = os.path.join(folder, "cache")
+    pack = ["pack", "--cache-dir", cache, TALE]
+    for args in (ANSWER, pack):
+        both_happen([check(run(args, (resource.RLIMIT_FSIZE, kb << 10)), "file size", args[0], kb)
+                     for kb in (0, 1, 1000, 20000, 70000, 1 << 20)])
+    assert [n for n in os.listdir(cache) if n.endswith(".tmp")] == []
+
+
+@test
+def processes_and_threads(folder):
+    if os.geteuid() != 0:
+        return "needs root, to become a user who has none"
+    program = shutil.copy(ECHELON, folder)
+    model = shutil.copytree(TALE, os.path.join(folder, "model"))
+    os.chmod(folder, 0o755)
+    args = [model if a == TALE else a for a in ANSWER]
+    results = [check(run(args, (resource.RLIMIT_NPROC, n), program, nobody=True), "processes", n) for n in (0, 1, 2, 3, 4, 5, 64)]
+    both_happen(results)
+
+
+def mounted(folder, options, args):
+    """A small file system at `folder`, for this command alone."""
+    script = 'mount -t tmpfs -o "$0" none "$1" || exit 77; shift; "$@"; code=$?; ls -A "$FOLDER" | grep tmp; exit $code'
+    r = run(["-m", "bash", "-c", f'FOLDER="{folder}"; {script}', options, folder, ECHELON, *args], program="unshare")
+    assert "tmp" not in r.stdout, (args, r.stdout)
+    return r
+
+
+@test
+def disks_that_are_full(folder):
+    if os.geteuid() != 0 or mounted(folder, "size=1m", ["version"]).returncode != 0:
+        return "needs root and mounts, to make a small disk"
+    for options in ("size=1m", "nr_inodes=1", "ro"):
+        for args in (["pack", "--cache-dir", folder, TALE], ["pack", "-o", folder + "/file", TALE]):
+            assert not check(mounted(folder, options, args), options, args[1]), (options, args)
+    for place in ("/dev/shm", "/tmp"):
+        if os.path.realpath(ECHELON).startswith(place) or ROOT.startswith(place):
+            continue
+        assert check(mounted(place, "ro", ANSWER), place), place
+
+
+@test
+def killed_while_it_packs(folder):
+    """At any moment: the next one packs, and nothing of the first is left."""
+    pack = ["pack", "--cache-dir", folder, TALE]
+    for i in range(12):
+        run(pack, kill_after=0.01 * i)
+        assert check(run(pack), "after a kill")
+        names = os.listdir(folder)
+        assert len(names) == 1 and names[0].endswith(".echelon"), names
+        os.unlink(os.path.join(folder, names[0]))
+
+
+@test
+def models_that_are_cut(folder):
+    """Between two starts, by a page or to nothing; the cache keeps nothing of it."""
+    model = shutil.copytree(TALE, os.path.join(folder, "model"))
+    cache, weights = os.path.join(folder, "cache"), os.path.join(model, "model.safetensors")
+    args = [model if a == TALE else a for a in ANSWER if a != "--no-cache"] + ["--cache-dir", cache]
+    assert check(run(["pack", "--cache-dir", cache, model])) and check(run(args))
+    size = os.path.getsize(weights)
+    for left in (size - 1, size // 2, 100, 0):
+        os.truncate(weights, left)
+        r = run(args)
+        assert not check(r, "cut") and weights in r.stderr, r.stderr
+    for name in ("tokenizer.json", "config.json"):
+        shutil.copy(os.path.join(TALE, "model.safetensors"), weights)
+        os.truncate(os.path.join(model, name), 50)
+        r = run(args)
+        assert not check(r, "cut") and model in r.stderr, r.stderr
+        shutil.copy(os.path.join(TALE, name), model)
+
+
+def main():
+    for fn in TESTS:
+        if sys.argv[1:] and fn.__name__ not in sys.argv[1:]:
+            continue
+        folder = tempfile.mkdtemp(prefix="echelon-resources-")
+        before = set(os.listdir("/dev/shm"))
+        try:
+            skipped = fn(folder)
+            assert not [n for n in set(os.listdir("/dev/shm")) - before if "echelon" in n]
+        finally:
+            shutil.rmtree(folder)
+        print(f"skipped {fn.__name__}: {skipped}" if skipped else f"ok {fn.__name__}", flush=True)
+
+
+main()
