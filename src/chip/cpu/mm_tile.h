@@ -75,7 +75,8 @@ ALWAYS_INLINE bool fetches(const uint32_t n_rows)
 /*
  * Kernels of quantised weights: how far ahead of what they read they fetch into L2, in bytes. A
  * stream a little: the prefetchers follow a single stream well, but stop at 4 KiB. More rows the
- * panels of the next call, since a stream that is read in bursts isn't followed.
+ * panels of the next call, since a stream that is read in bursts isn't followed. (Streams of AVX2
+ * have their own way: mm_quant_avx2.c.)
  */
 ALWAYS_INLINE ptrdiff_t bytes_ahead(const ech_mm_args *const a, const uint32_t p,
                                     const uint32_t n_rows)

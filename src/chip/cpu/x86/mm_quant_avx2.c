@@ -286,6 +286,31 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
     }
 }
 
+/* How far from a unit lies what is fetched into L2 beside it: `ahead` in units before `until`. */
+typedef struct fetcher {
+    const char *until;
+    ptrdiff_t ahead, then;
+} fetcher;
+
+/*
+ * A stream (one or two rows) fetches so far ahead, at the end of a panel the beginning of the one
+ * that it reads next. Measured on Zen 3 (docs/performance.md): far enough for a core to have all
+ * the lines in flight that it can, whatever the prefetchers make of the order of loads.
+ */
+#define STREAM_AHEAD 8192
+
+ALWAYS_INLINE fetcher fetcher_of(const ech_mm_args *const a, const uint32_t p,
+                                 const uint32_t n_rows, const size_t panel_bytes)
+{
+    const char *const w = a->w[p], *const end = w + panel_bytes;
+    if (n_rows > STREAM_ROWS) {
+        const ptrdiff_t ahead = bytes_ahead(a, p, n_rows);
+        return (fetcher){ end, ahead, ahead };
+    }
+    const char *const next = p + 1 < a->n_panels ? a->w[p + 1] : a->next != NULL ? a->next[0] : end;
+    return (fetcher){ end - STREAM_AHEAD, STREAM_AHEAD, next - end + STREAM_AHEAD };
+}
+
 ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const a,
                               const uint32_t p, const uint32_t r, const uint32_t n_panels,
                               const uint32_t n_rows)
@@ -293,8 +318,9 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     __m256 acc[MAX_P][MAX_R];
     const char *unit[MAX_P];
     act_rows x;
-    const ptrdiff_t ahead = bytes_ahead(a, p, n_rows);
+    const uint32_t half = ech_quant_unit_bytes(type) / 2 / 64 * 64;
     const uint32_t n_blocks = ech_quant_blocks(a->k_last);
+    const fetcher f = fetcher_of(a, p, n_rows, n_blocks / 2 * ech_quant_unit_bytes(type));
     x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
     x.c = x.s + (size_t)n_blocks * 4;
     UNROLL for (uint32_t j = 0; j < n_rows; j++) x.q[j] = keep((const char *)row_f32(a, r + j));
@@ -302,10 +328,10 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         acc[i][j] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b += 2) {
-        if (ahead != 0)
-            UNROLL for (uint32_t i = 0; i < n_panels; i++)
-                fetch_unit(unit[i] + ahead, ech_quant_unit_bytes(type));
+        const char *const at = unit[0] + (unit[0] < f.until ? f.ahead : f.then);
+        if (f.ahead != 0) fetch_unit(at, half);
         one_block(type, unit, &x, b, n_panels, n_rows, acc);
+        if (f.ahead != 0) fetch_unit(at + half, ech_quant_unit_bytes(type) - half);
         one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
         UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
     }
