@@ -2,7 +2,7 @@
 /*
  * Kernels along a row for AVX2 and FMA. 16 lanes are two ymm; every operation and its order are
  * those of ref/vector_ref.c, so the bits are equal. Tails are loaded through a mask, whose idle
- * lanes give zeros.
+ * lanes give zeros; only tails are, for a masked store takes Zen some twelve cycles.
  */
 #include <immintrin.h>
 #include <math.h>
@@ -21,6 +21,20 @@ static const int32_t mask_source[16] = { -1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0
 static inline __m256i mask_of(const uint32_t n)
 {
     return _mm256_loadu_si256((const __m256i *)(mask_source + 8 - (n < 8 ? n : 8)));
+}
+
+/* A whole vector, or the first n < 8 numbers of one. */
+static inline __m256 load_part(const float *const x, const uint32_t n)
+{
+    return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, mask_of(n));
+}
+
+static inline void store_part(float *const y, const uint32_t n, const __m256 v)
+{
+    if (n >= 8)
+        _mm256_storeu_ps(y, v);
+    else
+        _mm256_maskstore_ps(y, mask_of(n), v);
 }
 
 static inline float fold(const f32x16 v)
@@ -73,10 +87,9 @@ void ech_k_rms_norm_avx2(const float *const x, const float *const w, const uint3
     const float inv = 1.0f / sqrtf(fold(sum) / (float)n + eps);
     const __m256 vinv = _mm256_set1_ps(inv);
     for (i = 0; i < n; i += 8) {
-        const __m256i m = mask_of(n - i);
-        __m256 v = _mm256_mul_ps(_mm256_maskload_ps(x + i, m), vinv);
-        if (w != NULL) v = _mm256_mul_ps(v, _mm256_maskload_ps(w + i, m));
-        _mm256_maskstore_ps(y + i, m, v);
+        __m256 v = _mm256_mul_ps(load_part(x + i, n - i), vinv);
+        if (w != NULL) v = _mm256_mul_ps(v, load_part(w + i, n - i));
+        store_part(y + i, n - i, v);
     }
 }
 
@@ -127,45 +140,56 @@ void ech_k_swiglu_avx2(const float *const gate, const float *const up, const uin
 {
     const __m256 one = _mm256_set1_ps(1.0f), sign = _mm256_set1_ps(-0.0f);
     for (uint32_t i = 0; i < n; i += 8) {
-        const __m256i m = mask_of(n - i);
-        const __m256 g = _mm256_maskload_ps(gate + i, m);
+        const __m256 g = load_part(gate + i, n - i);
         const __m256 e = exp8(_mm256_xor_ps(g, sign));
         const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, e));
-        _mm256_maskstore_ps(y + i, m, _mm256_mul_ps(silu, _mm256_maskload_ps(up + i, m)));
+        store_part(y + i, n - i, _mm256_mul_ps(silu, load_part(up + i, n - i)));
     }
 }
 
-/* e = exp(s - max) of up to 8, stored; zeros in the lanes past n. */
-static inline __m256 exp_part(float *const s, const uint32_t n, const __m256 max)
+/* The largest s[i] * scale; NaN counts as nothing. */
+static float max_scaled(const float *const s, const uint32_t n, const __m256 scale)
 {
-    const __m256i m = mask_of(n);
-    const __m256 e = exp8(_mm256_sub_ps(_mm256_maskload_ps(s, m), max));
-    _mm256_maskstore_ps(s, m, e);
-    return _mm256_and_ps(e, _mm256_castsi256_ps(m));
-}
-
-float ech_k_softmax_avx2(float *const s, const uint32_t n, const float scale, float *const ret_max)
-{
-    const __m256 vscale = _mm256_set1_ps(scale), lowest = _mm256_set1_ps(-INFINITY);
+    const __m256 lowest = _mm256_set1_ps(-INFINITY);
     __m256 vmax = lowest;
-    for (uint32_t i = 0; i < n; i += 8) {
+    uint32_t i = 0;
+    /* The product first: NaN in it leaves vmax. */
+    for (; i + 8 <= n; i += 8)
+        vmax = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + i), scale), vmax);
+    if (i < n) {
         const __m256i m = mask_of(n - i);
-        const __m256 v = _mm256_mul_ps(_mm256_maskload_ps(s + i, m), vscale);
-        _mm256_maskstore_ps(s + i, m, v);
-        /* v first: NaN in it leaves vmax. */
+        const __m256 v = _mm256_mul_ps(_mm256_maskload_ps(s + i, m), scale);
         vmax = _mm256_max_ps(_mm256_blendv_ps(lowest, v, _mm256_castsi256_ps(m)), vmax);
     }
     float lanes[8], max = -INFINITY;
     _mm256_storeu_ps(lanes, vmax);
-    for (int i = 0; i < 8; i++)
-        if (lanes[i] > max) max = lanes[i];
-    vmax = _mm256_set1_ps(max);
+    for (int j = 0; j < 8; j++)
+        if (lanes[j] > max) max = lanes[j];
+    return max;
+}
+
+/* e = exp(s * scale - max) of up to 8, stored; zeros in the lanes past n. */
+static inline __m256 exp_part(float *const s, const uint32_t n, const __m256 scale,
+                              const __m256 max)
+{
+    const __m256 e = exp8(_mm256_sub_ps(_mm256_mul_ps(load_part(s, n), scale), max));
+    store_part(s, n, e);
+    return n >= 8 ? e : _mm256_and_ps(e, _mm256_castsi256_ps(mask_of(n)));
+}
+
+float ech_k_softmax_avx2(float *const s, const uint32_t n, const float scale, float *const ret_max)
+{
+    const __m256 vscale = _mm256_set1_ps(scale);
+    *ret_max = max_scaled(s, n, vscale);
+    const __m256 vmax = _mm256_set1_ps(*ret_max);
     f32x16 sum = { _mm256_setzero_ps(), _mm256_setzero_ps() };
-    for (uint32_t i = 0; i < n; i += 16) {
-        sum.lo = _mm256_add_ps(sum.lo, exp_part(s + i, n - i, vmax));
-        if (n - i > 8) sum.hi = _mm256_add_ps(sum.hi, exp_part(s + i + 8, n - i - 8, vmax));
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        sum.lo = _mm256_add_ps(sum.lo, exp_part(s + i, 8, vscale, vmax));
+        sum.hi = _mm256_add_ps(sum.hi, exp_part(s + i + 8, 8, vscale, vmax));
     }
-    *ret_max = max;
+    if (i < n) sum.lo = _mm256_add_ps(sum.lo, exp_part(s + i, n - i, vscale, vmax));
+    if (n - i > 8) sum.hi = _mm256_add_ps(sum.hi, exp_part(s + i + 8, n - i - 8, vscale, vmax));
     return fold(sum);
 }
 
@@ -174,9 +198,8 @@ void ech_k_mix_avx2(float *const y, const float a, const float *const x, const f
 {
     const __m256 va = _mm256_set1_ps(a), vb = _mm256_set1_ps(b);
     for (uint32_t i = 0; i < n; i += 8) {
-        const __m256i m = mask_of(n - i);
-        const __m256 xb = _mm256_mul_ps(_mm256_maskload_ps(x + i, m), vb);
-        _mm256_maskstore_ps(y + i, m, _mm256_fmadd_ps(_mm256_maskload_ps(y + i, m), va, xb));
+        const __m256 xb = _mm256_mul_ps(load_part(x + i, n - i), vb);
+        store_part(y + i, n - i, _mm256_fmadd_ps(load_part(y + i, n - i), va, xb));
     }
 }
 
@@ -184,11 +207,10 @@ void ech_k_rope_avx2(float *const a, float *const b, const float *const cos_in,
                      const float *const sin_in, const uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 8) {
-        const __m256i m = mask_of(n - i);
-        const __m256 a0 = _mm256_maskload_ps(a + i, m), b0 = _mm256_maskload_ps(b + i, m);
-        const __m256 c = _mm256_maskload_ps(cos_in + i, m), s = _mm256_maskload_ps(sin_in + i, m);
-        _mm256_maskstore_ps(a + i, m, _mm256_sub_ps(_mm256_mul_ps(a0, c), _mm256_mul_ps(b0, s)));
-        _mm256_maskstore_ps(b + i, m, _mm256_add_ps(_mm256_mul_ps(b0, c), _mm256_mul_ps(a0, s)));
+        const __m256 a0 = load_part(a + i, n - i), b0 = load_part(b + i, n - i);
+        const __m256 c = load_part(cos_in + i, n - i), s = load_part(sin_in + i, n - i);
+        store_part(a + i, n - i, _mm256_sub_ps(_mm256_mul_ps(a0, c), _mm256_mul_ps(b0, s)));
+        store_part(b + i, n - i, _mm256_add_ps(_mm256_mul_ps(b0, c), _mm256_mul_ps(a0, s)));
     }
 }
 
