@@ -239,11 +239,11 @@ static bool continues(const ech_row *const a, const ech_row *const b)
 static ech_status make_blocks(ech_exec *const e, ech_forward *const f, const binding *const b,
                               ech_error *const err)
 {
+    const uint32_t most = ech_forward_attention_rows(f, ech_pool_n_cores(e->pool));
     f->n_blocks = 0;
     for (uint32_t r = 0; r < f->n_rows;) {
         uint32_t n = 1;
-        while (r + n < f->n_rows && n < f->block_rows &&
-               continues(&f->rows[r + n - 1], &f->rows[r + n]))
+        while (r + n < f->n_rows && n < most && continues(&f->rows[r + n - 1], &f->rows[r + n]))
             n++;
         const ech_row *const last = &f->rows[r + n - 1];
         for (uint32_t i = 0; i <= last->pos / ECH_KV_PAGE; i++)
@@ -256,18 +256,6 @@ static ech_status make_blocks(ech_exec *const e, ech_forward *const f, const bin
         r += n;
     }
     return ECH_OK;
-}
-
-/* Rows of a block, so that its queries fit in an attention tile. */
-static uint32_t block_rows(const ech_forward *const f)
-{
-    uint32_t group = 1;
-    for (uint32_t i = 0; i < f->h->n_ops; i++)
-        if (f->ops[i].kind == ECH_OP_ATTENTION) {
-            const ech_op_attention *const a = &f->ops[i].attention;
-            if (a->n_heads / a->n_kv_heads > group) group = a->n_heads / a->n_kv_heads;
-        }
-    return ECH_ATTN_QUERIES / group;
 }
 
 static ech_status run_forward(ech_exec *const e, const char *const program,
@@ -292,7 +280,6 @@ static ech_status run_forward(ech_exec *const e, const char *const program,
         .poll_ctx = a->poll_ctx,
         .stop_at = UINT32_MAX,
     };
-    f.block_rows = block_rows(&f);
     binding b = { 0 };
     ECH_TRY(bind_tensors(&f, a, &b, err));
     memcpy(e->rows, a->tensors[ECH_STEP_ROWS].ptr, f.n_rows * sizeof(ech_row));

@@ -26,8 +26,6 @@
  * then the splits are merged in ascending order. Part of what the bits of a result depend on.
  */
 #define ECH_ATTN_SPLIT 256
-/* Query rows that one attention tile works on: (rows of a block) * (heads of a group). */
-#define ECH_ATTN_QUERIES 64
 
 /* Consecutive rows of a step at consecutive positions of one sequence. */
 typedef struct ech_row_block {
@@ -56,7 +54,6 @@ typedef struct ech_forward {
     int32_t *logit_rows;   // [n_logits] the row that fills each
     ech_row_block *blocks; // [n_blocks]
     uint32_t n_rows, n_logits, n_blocks;
-    uint32_t block_rows; /* most rows of a block */
     size_t page_bytes, k_bytes, v_bytes;
     bool (*poll)(void *poll_ctx, uint32_t step);
     void *poll_ctx;
@@ -79,6 +76,9 @@ void ech_forward_head(const ech_forward *f, const ech_op_head *op, ech_core *cor
 void ech_forward_hidden(const ech_forward *f, const ech_op_hidden *op, ech_core *core);
 void ech_forward_rope_kv(const ech_forward *f, const ech_op_rope_kv *op, ech_core *core);
 void ech_forward_attention(const ech_forward *f, const ech_op_attention *op, ech_core *core);
+
+/* Most rows of a block (ech_row_block), for the number of rows and cores. */
+uint32_t ech_forward_attention_rows(const ech_forward *f, uint32_t n_cores);
 
 /* The whole run, on every core: an ech_pool_fn. */
 void ech_forward_core(void *run, ech_core *core);

@@ -2,7 +2,8 @@
 /*
  * Attention over pages. A tile is one KV head and one block of rows (consecutive positions of one
  * sequence), or one split of those: all query heads of the group and all rows of the block read
- * each key and value once.
+ * each key and value from memory once. Within a split, parts of a block follow each other: as many
+ * rows as a matrix kernel needs, so that scores stay in the nearest caches.
  *
  * The bits of a row depend on its queries and on the pages alone. The order, for every row:
  *
@@ -14,43 +15,53 @@
  *       M' = max(M, m), O = O * exp(M - M') + o * exp(m - M'), L likewise
  *   - out = O / L, as O * (1 / L)
  *
- * Rows of a block that lie before the block's last position get p = 0 past their own: adding
- * 0 * v changes nothing. So a chunk of a prompt equals its rows one by one.
+ * Rows of a part that lie before the part's last position get p = 0 past their own: adding
+ * 0 * v changes nothing. So a chunk of a prompt equals its rows one by one, however it is cut.
  */
 #include <math.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/chip/cpu/exp.h"
 #include "src/chip/forward.h"
 
-/* Widths in scratch are padded to panels; head dimensions end at ECH_KV_MAX_HEAD_DIM. */
-typedef struct scratch {
-    float *q;                                       // [queries, head_dim]
-    float *s;                                       // [queries, ECH_ATTN_SPLIT]
-    float *o;                                       // [queries, dim_pad] of one split
-    float *O;                                       // [queries, dim_pad] merged
-    float m[ECH_ATTN_QUERIES], l[ECH_ATTN_QUERIES]; // of one split
-    float M[ECH_ATTN_QUERIES], L[ECH_ATTN_QUERIES]; // merged
-} scratch;
+/*
+ * Query rows, (rows) * (heads of a group): most of a block and of a part, and how many a part has
+ * where a row has no more than that.
+ */
+enum { BLOCK_QUERIES = 256, PART_QUERIES = ECH_MAX_GROUP, FULL_PART = 48 };
 
-_Static_assert(ECH_ATTN_QUERIES *(3 * ECH_KV_MAX_HEAD_DIM + ECH_ATTN_SPLIT) * sizeof(float) <=
-                   ECH_FORWARD_SCRATCH,
-               "an attention tile fits in a core's scratch");
+/* Floats of a core's scratch; widths are padded to panels. */
+#define PART_FLOATS(dim_pad)  (PART_QUERIES * ((dim_pad) + ECH_ATTN_SPLIT + 2))
+#define QUERY_FLOATS(dim_pad) (2 * (dim_pad) + 2)
+#define SCRATCH_FLOATS        (ECH_FORWARD_SCRATCH / sizeof(float))
+
+_Static_assert(PART_FLOATS(ECH_KV_MAX_HEAD_DIM) +
+                       ECH_MAX_GROUP * QUERY_FLOATS(ECH_KV_MAX_HEAD_DIM) <=
+                   SCRATCH_FLOATS,
+               "the queries of one row fit in a core's scratch");
 
 typedef struct work {
     const ech_forward *f;
     const ech_op_attention *op;
-    const ech_row_block *block;
     uint32_t kv_head;
-    uint32_t group;     /* query heads */
-    uint32_t n_queries; /* block->n * group, row by row */
+    uint32_t group; /* query heads */
     uint32_t dim_pad;
-    scratch s;
+    const ech_row_block *block; /* the tile's */
+    ech_row_block part;         /* rows of it that are worked on */
+    uint32_t n_queries;         /* of the part, row by row */
+    uint32_t at;                /* the part's first query in the block */
+    float *q;                   // [block's queries, head_dim]
+    float *O;                   // [block's queries, dim_pad] merged
+    float *M, *L;               // [block's queries]          merged
+    float *s;                   // [part's queries, ECH_ATTN_SPLIT]
+    float *o;                   // [part's queries, dim_pad] of one split
+    float *m, *l;               // [part's queries]          of one split
 } work;
 
 static uint32_t position(const work *const w, const uint32_t query)
 {
-    return w->f->rows[w->block->first + query / w->group].pos;
+    return w->f->rows[w->part.first + query / w->group].pos;
 }
 
 /* Positions of split [from, from + ECH_ATTN_SPLIT) that a query reads. */
@@ -64,23 +75,23 @@ static uint32_t visible(const work *const w, const uint32_t query, const uint32_
 /* Block of the page that holds position pos. */
 static const char *page_block(const work *const w, const uint32_t pos)
 {
-    const uint32_t page = w->f->pages[w->f->rows[w->block->first].pages + pos / ECH_KV_PAGE];
+    const uint32_t page = w->f->pages[w->f->rows[w->part.first].pages + pos / ECH_KV_PAGE];
     return ech_forward_kv(w->f, page, w->op->layer, w->kv_head);
 }
 
 static void gather_queries(work *const w)
 {
     const uint32_t n = w->op->head_dim;
-    for (uint32_t i = 0; i < w->n_queries; i++) {
+    for (uint32_t i = 0; i < w->block->n * w->group; i++) {
         const float *const qkv = ech_forward_row(w->f, &w->op->qkv, w->block->first + i / w->group);
-        memcpy(w->s.q + (size_t)i * n, qkv + ((size_t)w->kv_head * w->group + i % w->group) * n,
+        memcpy(w->q + (size_t)i * n, qkv + ((size_t)w->kv_head * w->group + i % w->group) * n,
                n * sizeof(float));
     }
 }
 
 enum { HALVES = ECH_KV_PAGE / ECH_PANEL, SCORE_PAGES = ECH_MM_MAX_PANELS / HALVES };
 
-/* The K or V panels' first byte of the page that holds pos, or NULL past the block's last. */
+/* The K or V panels' first byte of the page that holds pos, or NULL past the part's last. */
 static const char *keys_at(const work *const w, const uint32_t pos)
 {
     if (pos > position(w, w->n_queries - 1)) return NULL;
@@ -120,10 +131,10 @@ static void score(work *const w, const uint32_t from, const uint32_t n)
             .n_parts = 1,
             .k_part = w->op->head_dim,
             .k_last = w->op->head_dim,
-            .x = w->s.q,
+            .x = w->q + (size_t)w->at * w->op->head_dim,
             .x_stride = w->op->head_dim * sizeof(float),
             .n_rows = w->n_queries,
-            .y = w->s.s + page * ECH_KV_PAGE,
+            .y = w->s + page * ECH_KV_PAGE,
             .y_stride = ECH_ATTN_SPLIT,
         });
     }
@@ -138,7 +149,7 @@ static void apply_scales(work *const w, const uint32_t from, const uint32_t n, c
         const uint32_t n_page = n - at < ECH_KV_PAGE ? n - at : ECH_KV_PAGE;
         for (uint32_t i = 0; i < w->n_queries; i++)
             for (uint32_t j = 0; j < n_page; j++)
-                w->s.s[i * ECH_ATTN_SPLIT + at + j] *= scales[j];
+                w->s[i * ECH_ATTN_SPLIT + at + j] *= scales[j];
     }
 }
 
@@ -175,46 +186,61 @@ static void weigh(work *const w, const uint32_t from, const uint32_t n)
             .n_parts = n_pages,
             .k_part = ECH_KV_PAGE,
             .k_last = n - (n_pages - 1) * ECH_KV_PAGE,
-            .x = w->s.s,
+            .x = w->s,
             .x_stride = ECH_ATTN_SPLIT * sizeof(float),
             .n_rows = w->n_queries,
-            .y = w->s.o + (size_t)p * ECH_PANEL,
+            .y = w->o + (size_t)p * ECH_PANEL,
             .y_stride = w->dim_pad,
         });
     }
 }
 
-/* Softmax of every query's part; zeros up to the positions that the block reads together. */
-static void softmax_split(work *const w, const uint32_t from, const uint32_t n_block)
+/* Softmax of what every query sees; zeros up to the positions that the part reads together. */
+static void softmax_split(work *const w, const uint32_t from, const uint32_t n_read)
 {
     for (uint32_t i = 0; i < w->n_queries; i++) {
-        float *const s = w->s.s + (size_t)i * ECH_ATTN_SPLIT;
+        float *const s = w->s + (size_t)i * ECH_ATTN_SPLIT;
         const uint32_t n = visible(w, i, from);
-        if (n > 0) w->s.l[i] = w->f->k->softmax(s, n, w->op->scale, &w->s.m[i]);
-        memset(s + n, 0, (n_block - n) * sizeof(float));
+        if (n > 0) w->l[i] = w->f->k->softmax(s, n, w->op->scale, &w->m[i]);
+        memset(s + n, 0, (n_read - n) * sizeof(float));
     }
 }
 
+/* exp(x); of the two that a merge takes one is exp(0), exactly 1. */
+static float factor(const float x)
+{
+    return x == 0.0f ? 1.0f : ech_exp_ref(x);
+}
+
+/* i: of the part. */
 static void merge_query(work *const w, const uint32_t i, const bool is_first)
 {
-    float *const O = w->s.O + (size_t)i * w->dim_pad;
-    const float *const o = w->s.o + (size_t)i * w->dim_pad;
+    float *const O = w->O + (size_t)(w->at + i) * w->dim_pad;
+    float *const M = &w->M[w->at + i], *const L = &w->L[w->at + i];
+    const float *const o = w->o + (size_t)i * w->dim_pad;
     if (is_first) {
         memcpy(O, o, w->dim_pad * sizeof(float));
-        w->s.M[i] = w->s.m[i];
-        w->s.L[i] = w->s.l[i];
+        *M = w->m[i];
+        *L = w->l[i];
         return;
     }
-    const float max = w->s.m[i] > w->s.M[i] ? w->s.m[i] : w->s.M[i];
-    const float a = ech_exp_ref(w->s.M[i] - max), b = ech_exp_ref(w->s.m[i] - max);
+    const float max = w->m[i] > *M ? w->m[i] : *M;
+    const float a = factor(*M - max), b = factor(w->m[i] - max);
     w->f->k->mix(O, a, o, b, w->dim_pad);
-    w->s.L[i] = fmaf(w->s.L[i], a, w->s.l[i] * b);
-    w->s.M[i] = max;
+    *L = fmaf(*L, a, w->l[i] * b);
+    *M = max;
 }
 
-/* One split: o, m and l of every query that sees some of it. `end` is the block's. */
-static void attend_split(work *const w, const uint32_t from, const uint32_t end)
+static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
 {
+    return f->rows[b->first + b->n - 1].pos + 1;
+}
+
+/* One split: o, m and l of every query of the part that sees some of it. */
+static void attend_split(work *const w, const uint32_t from)
+{
+    const uint32_t end = end_of(w->f, &w->part);
+    if (end <= from) return;
     const uint32_t n = end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
     score(w, from, n);
     apply_scales(w, from, n, 0);
@@ -231,10 +257,10 @@ static void merge_split(work *const w, const uint32_t from)
 
 static void write_out(work *const w)
 {
-    for (uint32_t i = 0; i < w->n_queries; i++) {
+    for (uint32_t i = 0; i < w->block->n * w->group; i++) {
         float *const out = ech_forward_row(w->f, &w->op->out, w->block->first + i / w->group) +
                            ((size_t)w->kv_head * w->group + i % w->group) * w->op->head_dim;
-        w->f->k->scale(out, w->s.O + (size_t)i * w->dim_pad, 1.0f / w->s.L[i], w->op->head_dim);
+        w->f->k->scale(out, w->O + (size_t)i * w->dim_pad, 1.0f / w->L[i], w->op->head_dim);
     }
 }
 
@@ -242,12 +268,22 @@ static void take_tile(work *const w, const ech_row_block *const block, const uin
 {
     w->block = block;
     w->kv_head = kv_head;
-    w->n_queries = block->n * w->group;
 }
 
-static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
+static uint32_t part_rows(const uint32_t group)
 {
-    return f->rows[b->first + b->n - 1].pos + 1;
+    return group < FULL_PART ? FULL_PART / group : 1;
+}
+
+/* The part that begins at a row of the block; false at its end. */
+static bool take_part(work *const w, const uint32_t row)
+{
+    if (row >= w->block->n) return false;
+    const uint32_t n = part_rows(w->group), left = w->block->n - row;
+    w->part = (ech_row_block){ w->block->first + row, left < n ? left : n };
+    w->n_queries = w->part.n * w->group;
+    w->at = row * w->group;
+    return true;
 }
 
 /* A tile is a block and a KV head, with all its positions. */
@@ -260,10 +296,11 @@ static void attend_whole(work *const w, ech_core *const core)
         take_tile(w, &f->blocks[f->n_blocks - 1 - t / n_heads], t % n_heads);
         gather_queries(w);
         const uint32_t end = end_of(f, w->block);
-        for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
-            attend_split(w, from, end);
-            merge_split(w, from);
-        }
+        for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT)
+            for (uint32_t row = 0; take_part(w, row); row += w->part.n) {
+                attend_split(w, from);
+                merge_split(w, from);
+            }
         write_out(w);
     }
 }
@@ -316,6 +353,19 @@ static const ech_row_block *block_at(const ech_forward *const f, uint32_t *const
     return b;
 }
 
+/*
+ * A block of a tile of this kind is one part, or there were enough blocks (see
+ * ech_forward_attention_rows). Its o, m and l lie in the slot.
+ */
+static void take_slot(work *const w, float *const slot)
+{
+    (void)take_part(w, 0);
+    ECH_DCHECK(w->part.n == w->block->n);
+    w->m = slot;
+    w->l = slot + w->n_queries;
+    w->o = slot + 2 * (size_t)w->n_queries;
+}
+
 static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const core)
 {
     const ech_forward *const f = w->f;
@@ -324,12 +374,9 @@ static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const
     for (uint32_t t; ech_pool_tile(core, n_splits * n_heads, &t);) {
         uint32_t split = t / n_heads;
         take_tile(w, block_at(f, &split), t % n_heads);
-        float *const slot = slot_at(w, t / n_heads, floats);
-        w->s.o = slot + 2 * w->n_queries;
+        take_slot(w, slot_at(w, t / n_heads, floats));
         gather_queries(w);
-        attend_split(w, split * ECH_ATTN_SPLIT, end_of(f, w->block));
-        memcpy(slot, w->s.m, w->n_queries * sizeof(float));
-        memcpy(slot + w->n_queries, w->s.l, w->n_queries * sizeof(float));
+        attend_split(w, split * ECH_ATTN_SPLIT);
     }
     ech_pool_barrier(core);
     for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
@@ -338,29 +385,64 @@ static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const
         for (uint32_t i = 0; i < t / n_heads; i++)
             first += splits_of(f, &f->blocks[i]);
         for (uint32_t i = 0; i < splits_of(f, w->block); i++) {
-            float *const slot = slot_at(w, first + i, floats);
-            memcpy(w->s.m, slot, w->n_queries * sizeof(float));
-            memcpy(w->s.l, slot + w->n_queries, w->n_queries * sizeof(float));
-            w->s.o = slot + 2 * w->n_queries;
+            take_slot(w, slot_at(w, first + i, floats));
             merge_split(w, i * ECH_ATTN_SPLIT);
         }
         write_out(w);
     }
 }
 
+/* ---- the operation ----------------------------------------------------------------------------
+ */
+
+static uint32_t padded(const uint32_t head_dim)
+{
+    return (head_dim + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL;
+}
+
+/* Queries of a block that fit in scratch. */
+static uint32_t most_queries(const uint32_t dim_pad)
+{
+    const size_t n = (SCRATCH_FLOATS - PART_FLOATS(dim_pad)) / QUERY_FLOATS(dim_pad);
+    return n < BLOCK_QUERIES ? (uint32_t)n : BLOCK_QUERIES;
+}
+
+/*
+ * The more rows, the seldomer keys and values come from memory; but every core gets eight tiles,
+ * unless blocks became less than a part.
+ */
+uint32_t ech_forward_attention_rows(const ech_forward *const f, const uint32_t n_cores)
+{
+    uint32_t group = 1;
+    for (uint32_t i = 0; i < f->h->n_ops; i++)
+        if (f->ops[i].kind == ECH_OP_ATTENTION) {
+            const ech_op_attention *const a = &f->ops[i].attention;
+            if (a->n_heads / a->n_kv_heads > group) group = a->n_heads / a->n_kv_heads;
+        }
+    const uint32_t most = most_queries(padded(f->h->head_dim)) / group;
+    const uint32_t shared = f->n_rows * f->h->n_kv_heads / (8 * n_cores);
+    const uint32_t n = shared > part_rows(group) ? shared : part_rows(group);
+    return n < most ? n : most;
+}
+
 void ech_forward_attention(const ech_forward *const f, const ech_op_attention *const op,
                            ech_core *const core)
 {
+    const uint32_t dim_pad = padded(op->head_dim), n = most_queries(dim_pad);
     work w = {
         .f = f,
         .op = op,
         .group = op->n_heads / op->n_kv_heads,
-        .dim_pad = (op->head_dim + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL,
+        .dim_pad = dim_pad,
     };
-    w.s.q = core->scratch;
-    w.s.o = w.s.q + ECH_ATTN_QUERIES * w.dim_pad;
-    w.s.O = w.s.o + ECH_ATTN_QUERIES * w.dim_pad;
-    w.s.s = w.s.O + ECH_ATTN_QUERIES * w.dim_pad;
+    w.s = core->scratch;
+    w.o = w.s + PART_QUERIES * ECH_ATTN_SPLIT;
+    w.q = w.o + PART_QUERIES * dim_pad;
+    w.O = w.q + n * dim_pad;
+    w.M = w.O + n * dim_pad;
+    w.L = w.M + n;
+    w.m = w.L + n;
+    w.l = w.m + PART_QUERIES;
     const uint32_t n_splits = splits_apart(&w, core->n_cores);
     if (n_splits == 0)
         attend_whole(&w, core);
