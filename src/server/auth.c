@@ -113,11 +113,24 @@ static ech_quota *quota_of(ech_keys *const k, const char *const name)
     return q;
 }
 
+/* What a header carries. Another byte would end a secret early (a file of UTF-16: after its first
+ * letter), or no client could send it; none at all would let everybody in. */
+static bool is_secret(const ech_str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.ptr[i] <= ' ' || s.ptr[i] >= 0x7f) return false; /* above 0x7f: negative, or larger */
+    }
+    return s.len > 0;
+}
+
 /* Names and secrets live as long as the server: an audit line may still name a key that a reload
  * has taken away. */
 static ech_status add_key(ech_keys *const k, ech_key *const key, const ech_str name,
                           const ech_str secret, ech_error *const err)
 {
+    if (!is_secret(secret) || memchr(name.ptr, '\0', name.len) != NULL)
+        return ech_fail(err, ECH_EINVAL,
+                        "a key must be visible ASCII characters, at least one, and its name text");
     key->name = ech_arena_strdup(&k->arena, name);
     key->secret = ech_arena_strdup(&k->arena, secret);
     key->quota = key->name != NULL ? quota_of(k, key->name) : NULL;
@@ -170,8 +183,10 @@ static size_t count_lines(const ech_buf *const file)
 static ech_status parse_file(ech_keys *const k, const ech_buf *const file, const char *const path,
                              ech_key *const keys, size_t *const n, ech_error *const err)
 {
+    static const char BOM[] = "\xef\xbb\xbf"; /* it would hide a comment, and make its words a key */
     unsigned line = 1;
-    for (size_t at = 0; at < file->len; line++) {
+    size_t at = file->len >= 3 && memcmp(file->data, BOM, 3) == 0 ? 3 : 0;
+    for (; at < file->len; line++) {
         const char *const nl = memchr(file->data + at, '\n', file->len - at);
         const size_t len = nl != NULL ? (size_t)(nl - file->data) - at : file->len - at;
         bool found;
@@ -203,7 +218,9 @@ static ech_status load(ech_keys *const k, const char *const path, const char *co
     size_t n = 0;
     if (option != NULL) {
         keys[0] = (ech_key){ .limits = { .weight = 1 } };
-        ECH_TRY(add_key(k, &keys[n++], ECH_STR_LIT("default"), ech_str_from(option), err));
+        const ech_status rc =
+            add_key(k, &keys[n++], ECH_STR_LIT("default"), ech_str_from(option), err);
+        if (rc != ECH_OK) return ech_error_prefix(err, rc, "reading --api-key");
     }
     ECH_TRY(parse_file(k, file, path, keys, &n, err));
     if (n == 0)

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -107,10 +108,13 @@ ech_status ech_listen_tcp(const char *const host, const int port, const int more
 
 /*
  * A socket file that nobody answers on is what a killed server left. Asking is the only way to
- * know: the file stays when its process is killed.
+ * know: the file stays when its process is killed. A file of another kind is refused as well when
+ * it is asked, and is somebody's.
  */
 static bool is_left_over(const struct sockaddr_un *const a)
 {
+    struct stat st;
+    if (lstat(a->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode)) return false;
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;
     const bool refused =
@@ -127,11 +131,12 @@ static bool is_left_over(const struct sockaddr_un *const a)
 ech_status ech_listen_unix(const char *const path, int *const ret_fd, ech_error *const err)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
-    if (strlen(path) >= sizeof a.sun_path) {
-        return ech_fail(err, ECH_EINVAL, "binding %s: longer than %zu bytes", path,
+    const size_t len = strlen(path);
+    if (len == 0 || len >= sizeof a.sun_path) {
+        return ech_fail(err, ECH_EINVAL, "binding '%s': must have 1 to %zu bytes (--unix)", path,
                         sizeof a.sun_path - 1);
     }
-    memcpy(a.sun_path, path, strlen(path) + 1);
+    memcpy(a.sun_path, path, len + 1);
     if (is_left_over(&a)) (void)unlink(path);
     const struct addrinfo ai = {
         .ai_family = AF_UNIX,

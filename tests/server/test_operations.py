@@ -250,6 +250,18 @@ class Sockets(unittest.TestCase):
             with serving("--unix", path):
                 self.assertEqual(get(UnixConnection(path), "/health")[0], 200)
 
+    def test_a_path_that_is_no_place_for_a_socket(self):
+        with folder() as d:
+            path = os.path.join(d, "notes")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("mine")
+            os.symlink(path, os.path.join(d, "link"))
+            for bad in (path, os.path.join(d, "link"), d, os.path.join(d, "x" * 200), os.path.join(d, "nowhere", "s"), ""):
+                self.assertIn("binding " + bad, refused("--port", "0", "--unix", bad).replace("'", ""))
+            with open(path, encoding="utf-8") as f:
+                self.assertEqual(f.read(), "mine")
+            self.assertTrue(os.path.islink(os.path.join(d, "link")))
+
     def test_addresses_that_are_none(self):
         for address in ("8080", "localhost", "a:b", "::1:80", "[::1]", "127.0.0.1:99999", "127.0.0.1:"):
             self.assertIn("--listen", refused("--port", "0", "--listen", address))
@@ -433,6 +445,28 @@ class Keys(unittest.TestCase):
                     f.write(text)
                 self.assertIn(words, refused("--port", "0", "--api-key-file", path))
             self.assertIn("/nowhere", refused("--port", "0", "--api-key-file", "/nowhere"))
+
+    def test_no_key_that_is_shorter_than_it_looks(self):
+        """An empty key, or one that ends at a zero byte, would let in who sends nothing, or one letter."""
+        for bad in ("", " ", "a b", "a\n", "k\u00e9y"):
+            self.assertIn("reading --api-key", refused("--port", "0", "--api-key", bad))
+        with folder() as d:
+            path = os.path.join(d, "keys")
+            def write(data):
+                with open(path, "wb") as f:
+                    f.write(data)
+            for bad in (b"\0\0", "alice sk-secret\n".encode("utf-16-le"), "sk-secret\n".encode("utf-16"), b"alice sk-\0secret\n", b"al\0ice sk-secret\n", b"alice \x01\n",
+                        b"alice \xc3\xa9\n", b"# good\nbob sk-b\nalice \x7f\n"):
+                write(bad)
+                self.assertIn("a key must be", refused("--port", "0", "--api-key-file", path), bad)
+            write(b"\xef\xbb\xbf# secret\r\nalice sk-a\r\n")  # as some editors save it
+            with serving("--api-key-file", path) as s:
+                status = lambda key: s.call("GET", "/v1/models", headers=bearer(key))[0]
+                self.assertEqual((status("sk-a"), status("secret"), status(""), status("#")), (200, 401, 401, 401))
+                write(b"s\0k\0")
+                s.process.send_signal(signal.SIGHUP)
+                time.sleep(0.3)
+                self.assertEqual((status("sk-a"), status("s")), (200, 401))
 
 
 class Audit(unittest.TestCase):
