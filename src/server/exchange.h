@@ -90,6 +90,8 @@ struct ech_exchange {
     uint64_t watch_serial; /* 0: not watched */
     int fd;
     bool gone;      /* the client has left */
+    bool has_ended; /* it sends no more */
+    bool is_watched_stream; /* is_stream, once there is a request */
     bool is_pooled; /* a text thread has it: it may not end before that has woken it; atomic */
     bool ping_due;
     ech_watch_view view;

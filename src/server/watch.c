@@ -53,11 +53,13 @@ static void client_left(ech_exchange *const x)
 /*
  * The client sends no more (the front says so by closing one direction of the pair). It may still
  * wait for its answer: a stream gets a comment, which a client that has left answers with a reset.
- * Other answers are probed by the front. Lock held.
+ * Other answers are probed by the front. What isn't a stream yet may become one: the end is said
+ * once, so it is kept. Lock held.
  */
 static void client_ended(ech_exchange *const x)
 {
-    if (x->gone || !x->is_stream) return;
+    x->has_ended = true;
+    if (x->gone || !x->is_watched_stream) return;
     x->ping_due = true;
     wake(x);
 }
@@ -70,7 +72,7 @@ static void client_ended(ech_exchange *const x)
 static void look_at_clocks(ech_watch *const w, const int64_t now)
 {
     for (ech_exchange *x = w->head; x != NULL; x = x->watch_next) {
-        if (!x->is_stream || x->gone) continue;
+        if (!x->is_watched_stream || x->gone) continue;
         if (now - x->last_out_ns > w->write_timeout_ns) {
             (void)shutdown(x->fd, SHUT_RDWR);
             client_left(x);
@@ -192,11 +194,16 @@ void ech_watch_remove(ech_watch *const w, ech_exchange *const x)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* The client may have left while its prompt was made: then nobody else would cancel. */
+/*
+ * Text thread. The client may have left while its prompt was made: then nobody else would cancel.
+ * is_stream is this thread's until the loop gets the exchange; the watcher has its own.
+ */
 void ech_watch_set_request(ech_watch *const w, ech_exchange *const x, ech_request *const request)
 {
     (void)pthread_mutex_lock(&w->lock);
     x->request = request;
+    x->is_watched_stream = x->is_stream;
+    x->ping_due = x->is_stream && x->has_ended;
     if (x->gone && request != NULL) ech_request_cancel(request);
     (void)pthread_mutex_unlock(&w->lock);
 }
