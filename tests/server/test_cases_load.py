@@ -7,8 +7,10 @@ held against what the same machine did a moment before, since it may be busy wit
 import json
 import os
 import random
+import resource
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -457,6 +459,32 @@ def odd_integers(fields):
                 if status == 400: # a number beyond 64 bits is no JSON to the parser
                     assert out["error"]["param"] == field or field in out["error"]["message"] or "integer" in out["error"]["message"], out
         assert s.get("/health")[0] == 200 and s.metric("chip_replacements_total") == 0
+
+
+@case
+def ME4():
+    """Whatever the cache's size, a request of the full context that the server names is answered; where the asked-for one has no room, it says why not."""
+    for flags in ((), ("--kv-memory", "2M"), ("--max-seq-len", "512"), ("--kv-memory", "2M", "--max-seq-len", "4096")):
+        with serving(*flags) as s:
+            n = s.get("/props")[1]["max_seq_len"]
+            status, out = s.post("/v1/completions", {"prompt": [5] * (n - 4), "max_tokens": 4, "ignore_eos": True})
+            if status == 200:
+                assert out["usage"]["total_tokens"] == n, out["usage"]
+            else:
+                assert len(flags) == 4 and status == 400 and "KV" in out["error"]["message"], (flags, status, out)
+            assert s.post("/v1/completions", {"prompt": "a", "max_tokens": 4})[0] == 200
+
+
+@case
+def ME5():
+    """What can't fit is refused before it is allocated, with the whole plan in the message."""
+    for flags in (("--kv-memory", "100T"), ("--kv-memory", "100T", "--max-seq-len", "128")):
+        done = subprocess.run([ECHELON, "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 1 and not done.stdout, done
+        for word in ("expected at most", "found a need of", "weights", "KV cache", "step", "--max-seq-len"):
+            assert word in done.stderr, (word, done.stderr)
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert most < 300 * 1024, f"{most} kB"
 
 
 @case
