@@ -160,19 +160,24 @@ def health():
             prefills[0] += 1
     t = threading.Thread(target=prefill, daemon=True)
     t.start()
-    best = []
+    windows = []
     for _ in range(10 if OPTIONS.small else 5):
         window = ask_health_apart(s, seconds)
-        if not best or percentile(window, 0.99) < percentile(best, 0.99):
-            best = window
-        if percentile(best, 0.99) <= 5:
+        if s.metric("num_requests_running") < n_streams:
+            break  # streams have reached their context's end: this window was not under full load
+        windows.append(window)
+        if percentile(window, 0.99) <= 5:
             break
+    if not windows:
+        sys.exit("health: the streams ended within the first window; a longer context is needed")
+    best = min(windows, key=lambda window: percentile(window, 0.99))
     stopping.set()
     for c in clients:
         c.sock.shutdown(socket.SHUT_RDWR)
     t.join(60)
     s.wait_metric("num_requests_running", 0)
     report(f"health: {len(best)} requests beside {n_streams} streams and prompts of {len(prompt)} tokens ({prefills[0]} done), p50", round(percentile(best, 0.5), 2), "ms")
+    report("health: p99 of each window", [round(percentile(window, 0.99), 2) for window in windows], "ms", good=True)
     report("health: p99", round(percentile(best, 0.99), 2), "ms", 5)
     report("health: max", round(max(best), 2), "ms")
     s.stop()
