@@ -180,21 +180,34 @@ static double first_token(ech_engine *const engine)
     return (double)(ech_now_ns() - begin) / ECH_NS_PER_MS;
 }
 
-/* The least of as many firsts as seconds: both come down to what they take on a quiet machine. */
+static int by_size(const void *const a, const void *const b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Two readings of the same pairs, for two kinds of noise: the middle of the ratios, where whatever
+ * else runs slows a first and its second alike; and the least of each, where some ran undisturbed.
+ * A first that is slow of itself shows in both. */
 static void cp15(void **state)
 {
     (void)state;
-    double first = 1e9, second = 1e9;
-    for (int i = 0; i < TRIES || (i < 10 * TRIES && first > 1.1 * second); i++) {
+    double ratios[10 * TRIES], first = 1e9, second = 1e9, ratio = 1e9;
+    int n = 0;
+    while (n < 10 * TRIES && (n < TRIES || ratio > 1.1)) {
         ech_engine *engine = open_engine();
         wait_ready(engine);
         const double a = first_token(engine), b = first_token(engine);
+        ech_engine_close(&engine);
         first = a < first ? a : first;
         second = b < second ? b : second;
-        ech_engine_close(&engine);
+        ratios[n++] = a / b;
+        qsort(ratios, (size_t)n, sizeof *ratios, by_size);
+        ratio = ratios[n / 2] < first / second ? ratios[n / 2] : first / second;
     }
-    print_message("first %.1f ms, second %.1f ms\n", first, second);
-    assert_true(first <= 1.1 * second);
+    print_message("first %.1f ms, second %.1f ms; %.3f in the middle of %d pairs\n", first, second,
+                  ratios[n / 2], n);
+    assert_true(ratio <= 1.1);
 }
 
 static void cp16(void **state)
