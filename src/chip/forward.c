@@ -66,7 +66,7 @@ static void run_op(const ech_forward *const f, const ech_op *const op, ech_core 
         ech_forward_rope_table(f, &op->rope_table, core);
         break;
     case ECH_OP_MATMUL:
-        ech_forward_matmul(f, &op->matmul, core);
+        ech_forward_matmul(f, op, core);
         break;
     case ECH_OP_ROPE_KV:
         ech_forward_rope_kv(f, &op->rope_kv, core);
@@ -75,7 +75,7 @@ static void run_op(const ech_forward *const f, const ech_op *const op, ech_core 
         ech_forward_attention(f, &op->attention, core);
         break;
     case ECH_OP_HEAD:
-        ech_forward_head(f, &op->head, core);
+        ech_forward_head(f, op, core);
         break;
     case ECH_OP_HIDDEN:
         ech_forward_hidden(f, &op->hidden, core);

@@ -71,8 +71,8 @@ uint32_t ech_row_stride(uint32_t width);
 /* One operation on one core; ends without a barrier. */
 void ech_forward_embed(const ech_forward *f, const ech_op_embed *op, ech_core *core);
 void ech_forward_rope_table(const ech_forward *f, const ech_op_rope_table *op, ech_core *core);
-void ech_forward_matmul(const ech_forward *f, const ech_op_matmul *op, ech_core *core);
-void ech_forward_head(const ech_forward *f, const ech_op_head *op, ech_core *core);
+void ech_forward_matmul(const ech_forward *f, const ech_op *op, ech_core *core);
+void ech_forward_head(const ech_forward *f, const ech_op *op, ech_core *core);
 void ech_forward_hidden(const ech_forward *f, const ech_op_hidden *op, ech_core *core);
 void ech_forward_rope_kv(const ech_forward *f, const ech_op_rope_kv *op, ech_core *core);
 void ech_forward_attention(const ech_forward *f, const ech_op_attention *op, ech_core *core);

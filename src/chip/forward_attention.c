@@ -293,7 +293,7 @@ static void attend_whole(work *const w, ech_core *const core)
     const uint32_t n_heads = w->op->n_kv_heads;
     for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
         /* Later rows read more: they go first, so that the last tiles are small. */
-        take_tile(w, &f->blocks[f->n_blocks - 1 - t / n_heads], t % n_heads);
+        take_tile(w, &f->blocks[f->n_blocks - 1 - t % f->n_blocks], t / f->n_blocks);
         gather_queries(w);
         const uint32_t end = end_of(f, w->block);
         for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT)
@@ -372,18 +372,18 @@ static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const
     const uint32_t n_heads = w->op->n_kv_heads;
     const size_t floats = slot_floats(w);
     for (uint32_t t; ech_pool_tile(core, n_splits * n_heads, &t);) {
-        uint32_t split = t / n_heads;
-        take_tile(w, block_at(f, &split), t % n_heads);
-        take_slot(w, slot_at(w, t / n_heads, floats));
+        uint32_t split = t % n_splits;
+        take_tile(w, block_at(f, &split), t / n_splits);
+        take_slot(w, slot_at(w, t % n_splits, floats));
         gather_queries(w);
         attend_split(w, split * ECH_ATTN_SPLIT);
     }
     ech_pool_barrier(core);
     for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
-        take_tile(w, &f->blocks[t / n_heads], t % n_heads);
+        take_tile(w, &f->blocks[t % f->n_blocks], t / f->n_blocks);
         uint32_t first = 0;
-        for (uint32_t i = 0; i < t / n_heads; i++)
-            first += splits_of(f, &f->blocks[i]);
+        for (const ech_row_block *b = f->blocks; b < w->block; b++)
+            first += splits_of(f, b);
         for (uint32_t i = 0; i < splits_of(f, w->block); i++) {
             take_slot(w, slot_at(w, first + i, floats));
             merge_split(w, i * ECH_ATTN_SPLIT);

@@ -167,7 +167,8 @@ static void put_value(const ech_forward *const f, char *const block, const uint3
                 e.n - d < ECH_PANEL ? e.n - d : ECH_PANEL);
 }
 
-/* A tile: one KV head of one row, and the query heads of its group. */
+/* A tile: one KV head of one row, and the query heads of its group; all rows of a head in a row, as
+ * the core that multiplied its columns takes them (forward_matmul.c). */
 void ech_forward_rope_kv(const ech_forward *const f, const ech_op_rope_kv *const op,
                          ech_core *const core)
 {
@@ -176,7 +177,7 @@ void ech_forward_rope_kv(const ech_forward *const f, const ech_op_rope_kv *const
     const float *const q_norm = ech_forward_vector(f, op->q_norm);
     const float *const k_norm = ech_forward_vector(f, op->k_norm);
     for (uint32_t t; ech_pool_tile(core, f->n_rows * op->n_kv_heads, &t);) {
-        const uint32_t r = t / op->n_kv_heads, kv_head = t % op->n_kv_heads;
+        const uint32_t r = t % f->n_rows, kv_head = t / f->n_rows;
         float *const qkv = ech_forward_row(f, &op->qkv, r);
         float *const q = qkv + (size_t)kv_head * group * n;
         float *const k = qkv + ((size_t)op->n_heads + kv_head) * n;

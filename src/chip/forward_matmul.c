@@ -6,6 +6,12 @@
  * How a product is cut into tiles changes no bit: a kernel keeps one chain per output over all of
  * K (ops.h), and what follows is done element by element.
  *
+ * What a core writes in one operation it should read in the next: cores may be far from each other,
+ * and a cache line takes longer from one to the other than many operations on it. Tiles go in
+ * shares (pool.h), and every operation orders its tiles by columns, so that a share is the same
+ * heads in q, k, v, in attention and in what is prepared of its result; and the same columns of
+ * what SwiGLU gives and of its bytes. Only rows that are normed must be seen whole by one core.
+ *
  * A core's scratch holds, in this order: the tile's products, then prepared rows or the norm of a
  * row on its way to bf16.
  */
@@ -38,14 +44,14 @@ uint64_t ech_prep_row_bytes(const ech_pack_type type, const ech_compute compute,
 
 /* One product: what the operations of a program and the head have in common. */
 typedef struct product {
+    const ech_op *op;
     const ech_op_weight *weight;
     const float *norm; // [cols] or NULL
     float eps;
     const float *bias; // [rows] or NULL
     ech_epilogue epilogue;
     const ech_op_buffer *in;
-    const int32_t *pick;        // [n_rows] rows of `in`, or NULL: row r is row r
-    const ech_op_weight *after; /* what the next product reads, or NULL */
+    const int32_t *pick; // [n_rows] rows of `in`, or NULL: row r is row r
     uint32_t n_rows;
     float *out; // [n_rows, out_stride]
     size_t out_stride;
@@ -54,9 +60,16 @@ typedef struct product {
 
 /* Input rows as the kernel takes them. */
 typedef struct prepared {
-    const char *rows;
+    char *rows;
     size_t stride; /* bytes */
 } prepared;
+
+/* Columns of a row, whole units of quantised weights but for the row's end. */
+typedef struct columns {
+    uint32_t from, to;
+} columns;
+
+#define PREP_COLUMNS (2 * ECH_QUANT_UNIT)
 
 static const float *input_row(const ech_forward *const f, const product *const p, const uint32_t r)
 {
@@ -68,47 +81,72 @@ static char *scratch_rows(ech_core *const core)
     return (char *)core->scratch + TILE_BYTES;
 }
 
+static void prepare_columns(const ech_forward *const f, const product *const p,
+                            const float *const x, const columns some, const ech_act_type act,
+                            char *const dst)
+{
+    const uint32_t n = p->weight->cols;
+    if (act == ECH_ACT_F32)
+        f->k->scale((float *)dst + some.from, x + some.from, 1.0f, some.to - some.from);
+    else if (act == ECH_ACT_BF16)
+        f->k->to_bf16(x + some.from, some.to - some.from, (uint16_t *)dst + some.from);
+    else
+        f->k->to_q8(x, n, ech_quant_factor((ech_pack_type)p->weight->type), dst,
+                    some.from / ECH_QUANT_BLOCK,
+                    some.to == n ? ech_quant_blocks(n) : some.to / ECH_QUANT_BLOCK);
+}
+
 static void prepare_row(const ech_forward *const f, const product *const p, const uint32_t r,
                         const ech_act_type act, char *const dst, ech_core *const core)
 {
     const float *x = input_row(f, p, r);
     const uint32_t n = p->weight->cols;
-    if (act == ECH_ACT_F32) {
-        if (p->norm != NULL)
-            f->k->rms_norm(x, p->norm, n, p->eps, (float *)dst);
-        else
-            f->k->scale((float *)dst, x, 1.0f, n);
-        return;
-    }
     if (p->norm != NULL) {
-        float *const normed = (float *)(scratch_rows(core) + PRIVATE_BYTES);
+        float *const normed =
+            act == ECH_ACT_F32 ? (float *)dst : (float *)(scratch_rows(core) + PRIVATE_BYTES);
         f->k->rms_norm(x, p->norm, n, p->eps, normed);
+        if (act == ECH_ACT_F32) return;
         x = normed;
     }
-    if (act == ECH_ACT_BF16)
-        f->k->to_bf16(x, n, (uint16_t *)dst);
-    else
-        f->k->to_q8(x, n, ech_quant_factor((ech_pack_type)p->weight->type), dst);
+    prepare_columns(f, p, x, (columns){ 0, n }, act, dst);
+}
+
+/*
+ * Rows that need no norm, column by column. The share of a core is of the columns that it wrote, if
+ * its share of the operation before was of columns too.
+ */
+static void prepare_by_columns(const ech_forward *const f, const product *const p,
+                               const ech_act_type act, const prepared to, ech_core *const core)
+{
+    const uint32_t n = p->weight->cols, n_tiles = (n + PREP_COLUMNS - 1) / PREP_COLUMNS;
+    for (uint32_t t; ech_pool_tile(core, n_tiles, &t);) {
+        const uint32_t from = t * PREP_COLUMNS;
+        const columns some = { from, n - from < PREP_COLUMNS ? n : from + PREP_COLUMNS };
+        for (uint32_t r = 0; r < p->n_rows; r++)
+            prepare_columns(f, p, input_row(f, p, r), some, act, to.rows + r * to.stride);
+    }
 }
 
 /* All rows, ready for every core; with a barrier where cores share the work. */
-static prepared prepare(const ech_forward *const f, const product *const p, const ech_act_type act,
-                        ech_core *const core)
+static prepared prepare(const ech_forward *const f, const product *const p, ech_core *const core)
 {
+    const ech_act_type act = ech_act_of((ech_pack_type)p->weight->type, (ech_compute)f->h->compute);
     if (p->norm == NULL && act == ECH_ACT_F32 && p->pick == NULL)
-        return (prepared){ (const char *)ech_forward_row(f, p->in, 0),
-                           p->in->stride * sizeof(float) };
+        return (prepared){ (char *)ech_forward_row(f, p->in, 0), p->in->stride * sizeof(float) };
     const size_t stride = f->h->prep_bytes;
     if (p->n_rows <= PRIVATE_ROWS && p->n_rows * stride <= PRIVATE_BYTES) {
         for (uint32_t r = 0; r < p->n_rows; r++)
             prepare_row(f, p, r, act, scratch_rows(core) + r * stride, core);
         return (prepared){ scratch_rows(core), stride };
     }
-    char *const shared = f->arena + f->h->prep_offset;
-    for (uint32_t r; ech_pool_tile(core, p->n_rows, &r);)
-        prepare_row(f, p, r, act, shared + r * stride, core);
+    const prepared shared = { f->arena + f->h->prep_offset, stride };
+    if (p->norm == NULL)
+        prepare_by_columns(f, p, act, shared, core);
+    else
+        for (uint32_t r; ech_pool_tile(core, p->n_rows, &r);)
+            prepare_row(f, p, r, act, shared.rows + r * stride, core);
     ech_pool_barrier(core);
-    return (prepared){ shared, stride };
+    return shared;
 }
 
 /* ---- finishing a tile -------------------------------------------------------------------------
@@ -173,81 +211,159 @@ static uint32_t panels_per_tile(const uint32_t n_panels, const uint32_t n_cores)
     return n;
 }
 
-/* How a product is cut: tile i is rows of block i % row_blocks and panels of group i / row_blocks.
- */
-typedef struct tiling {
-    uint32_t n_panels, group, row_blocks, n_tiles;
-} tiling;
-
-static tiling tiling_of(const product *const p, const uint32_t n_cores)
+static const ech_op_weight *weight_of(const ech_op *const op)
 {
-    tiling g = { .n_panels = (p->weight->rows + ECH_PANEL - 1) / ECH_PANEL };
-    g.group = panels_per_tile(g.n_panels, n_cores);
-    g.row_blocks = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    g.n_tiles = (g.n_panels + g.group - 1) / g.group * g.row_blocks;
-    return g;
+    return op->kind == ECH_OP_HEAD ? &op->head.weight : &op->matmul.weight;
+}
+
+static const ech_op *product_after(const ech_forward *const f, const ech_op *op)
+{
+    for (op++; op < f->ops + f->h->n_ops; op++)
+        if (op->kind == ECH_OP_MATMUL || op->kind == ECH_OP_HEAD) return op;
+    return NULL;
+}
+
+/* The heads whose columns a product's output is, or begins; or NULL. */
+static const ech_op_rope_kv *heads_of(const ech_forward *const f, const ech_op *const op)
+{
+    if (op->kind != ECH_OP_MATMUL) return NULL;
+    const ech_op *o = op + 1;
+    while (o < f->ops + f->h->n_ops && o->kind == ECH_OP_MATMUL)
+        o++;
+    if (o == f->ops + f->h->n_ops || o->kind != ECH_OP_ROPE_KV) return NULL;
+    return o->rope_kv.qkv.offset == op->matmul.out.offset ? &o->rope_kv : NULL;
 }
 
 /*
- * Where the panels begin that this core will probably read after tile i: those of the tile that it
- * would take if all cores took turns, or, at the end, its first ones of the next product. NULL when
- * they are the same panels.
+ * How a product is cut: tile i is rows of block i % row_blocks and the panels of group
+ * group_at(i / row_blocks). Groups go in ascending order, but in q, k, v by heads: those of a KV
+ * head's queries, then its keys', then its values'.
  */
-static const char *read_next(const ech_forward *const f, const product *const p,
-                             const tiling *const g, const uint32_t i, const ech_core *const core)
+typedef struct tiling {
+    uint32_t n_panels, group, row_blocks, n_groups;
+    uint32_t n_kv;     /* groups of all keys, or 0: in ascending order */
+    uint32_t q_groups; /* to one of keys */
+    bool has_v;
+} tiling;
+
+static void order_by_heads(tiling *const g, const ech_op_weight *const w,
+                           const ech_op_rope_kv *const heads)
 {
-    const uint32_t now = i / g->row_blocks, then = (i + core->n_cores) / g->row_blocks;
-    if (now == then) return NULL;
-    if (then * g->group < g->n_panels)
-        return f->image + p->weight->offset +
-               (size_t)then * g->group *
-                   ech_panel_bytes((ech_pack_type)p->weight->type, p->weight->cols);
-    if (p->after == NULL) return NULL;
-    return f->image + p->after->offset +
-           (size_t)core->idx * g->group *
-               ech_panel_bytes((ech_pack_type)p->after->type, p->after->cols);
+    const uint32_t width = g->group * ECH_PANEL, kv = heads->n_kv_heads * heads->head_dim;
+    const uint32_t q = heads->n_heads * heads->head_dim;
+    if (kv % width != 0 || w->rows < q + kv) return;
+    g->n_kv = kv / width;
+    g->q_groups = q / kv; /* heads are a multiple of KV heads */
+    g->has_v = w->rows > q + kv;
+}
+
+static tiling tiling_of(const ech_op_weight *const w, const ech_op_rope_kv *const heads,
+                        const uint32_t n_rows, const uint32_t n_cores)
+{
+    tiling g = { .n_panels = (w->rows + ECH_PANEL - 1) / ECH_PANEL };
+    g.group = panels_per_tile(g.n_panels, n_cores);
+    g.row_blocks = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    g.n_groups = (g.n_panels + g.group - 1) / g.group;
+    if (heads != NULL) order_by_heads(&g, w, heads);
+    return g;
+}
+
+static uint32_t group_at(const tiling *const g, const uint32_t at)
+{
+    if (g->n_kv == 0) return at;
+    const uint32_t each = g->q_groups + 1 + g->has_v, head = at / each, i = at % each;
+    if (i < g->q_groups) return head * g->q_groups + i;
+    return i * g->n_kv + head;
+}
+
+static uint32_t n_tiles_of(const tiling *const g)
+{
+    return g->n_groups * g->row_blocks;
+}
+
+/* Panels of a matrix that lie together. */
+typedef struct panel_run {
+    const char *first;
+    size_t panel_bytes;
+    uint32_t n;
+} panel_run;
+
+static panel_run run_at(const ech_forward *const f, const ech_op_weight *const w,
+                        const tiling *const g, const uint32_t i)
+{
+    const uint32_t panel = group_at(g, i / g->row_blocks) * g->group;
+    const size_t each = ech_panel_bytes((ech_pack_type)w->type, w->cols);
+    return (panel_run){
+        .first = f->image + w->offset + panel * each,
+        .panel_bytes = each,
+        .n = g->n_panels - panel < g->group ? g->n_panels - panel : g->group,
+    };
+}
+
+/*
+ * What this core will probably read after tile i: the next tile of its share, or, at the share's
+ * end, the first of its share of the next product. No panels when they are the same or there are
+ * none.
+ */
+static panel_run read_next(const ech_forward *const f, const product *const p,
+                           const tiling *const g, const uint32_t i, const ech_core *const core)
+{
+    if (i + 1 != ech_pool_share(core, n_tiles_of(g), core->idx + 1)) {
+        if (i / g->row_blocks == (i + 1) / g->row_blocks) return (panel_run){ 0 };
+        return run_at(f, p->weight, g, i + 1);
+    }
+    const ech_op *const op = product_after(f, p->op);
+    if (op == NULL) return (panel_run){ 0 };
+    const uint32_t n_rows = op->kind == ECH_OP_HEAD ? f->n_logits : f->n_rows;
+    if (n_rows == 0) return (panel_run){ 0 };
+    const tiling then = tiling_of(weight_of(op), heads_of(f, op), n_rows, core->n_cores);
+    return run_at(f, weight_of(op), &then, ech_pool_share(core, n_tiles_of(&then), core->idx));
+}
+
+static void multiply_tile(const ech_forward *const f, const product *const p,
+                          const prepared *const x, const panel_run *const now,
+                          const panel_run *const then, const tile *const t)
+{
+    const ech_pack_type type = (ech_pack_type)p->weight->type;
+    const void *panels[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
+    for (uint32_t j = 0; j < t->n_panels; j++) {
+        panels[j] = now->first + j * now->panel_bytes;
+        next[j] = j < then->n ? then->first + j * then->panel_bytes : panels[j];
+    }
+    f->k->mm[type][ech_act_of(type, (ech_compute)f->h->compute)](&(ech_mm_args){
+        .w = panels,
+        .next = then->n > 0 ? next : NULL,
+        .n_panels = t->n_panels,
+        .n_parts = 1,
+        .k_part = p->weight->cols,
+        .k_last = p->weight->cols,
+        .x = x->rows + t->r0 * x->stride,
+        .x_stride = x->stride,
+        .n_rows = t->n_rows,
+        .y = t->y,
+        .y_stride = t->y_stride,
+    });
 }
 
 static void multiply(const ech_forward *const f, const product *const p, ech_core *const core)
 {
-    const ech_pack_type type = (ech_pack_type)p->weight->type;
-    const ech_act_type act = ech_act_of(type, (ech_compute)f->h->compute);
-    const prepared x = prepare(f, p, act, core);
-    const tiling g = tiling_of(p, core->n_cores);
-    ech_mm_fn *const mm = f->k->mm[type][act];
-    const size_t panel_bytes = ech_panel_bytes(type, p->weight->cols);
-    for (uint32_t i; ech_pool_tile(core, g.n_tiles, &i);) {
+    const prepared x = prepare(f, p, core);
+    const tiling g = tiling_of(p->weight, heads_of(f, p->op), p->n_rows, core->n_cores);
+    for (uint32_t i; ech_pool_tile(core, n_tiles_of(&g), &i);) {
+        const panel_run now = run_at(f, p->weight, &g, i), then = read_next(f, p, &g, i, core);
         tile t = {
             .y = core->scratch,
+            .y_stride = (size_t)now.n * ECH_PANEL,
             .r0 = i % g.row_blocks * TILE_ROWS,
-            .p0 = i / g.row_blocks * g.group,
+            .p0 = group_at(&g, i / g.row_blocks) * g.group,
+            .n_panels = now.n,
         };
         t.n_rows = p->n_rows - t.r0 < TILE_ROWS ? p->n_rows - t.r0 : TILE_ROWS;
-        t.n_panels = g.n_panels - t.p0 < g.group ? g.n_panels - t.p0 : g.group;
-        t.y_stride = (size_t)t.n_panels * ECH_PANEL;
         if (writes_out(p, t.p0, t.n_panels)) {
             t.y = p->out + t.r0 * p->out_stride + (size_t)t.p0 * ECH_PANEL;
             t.y_stride = p->out_stride;
         }
-        const void *panels[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
-        const char *const after = read_next(f, p, &g, i, core);
-        for (uint32_t j = 0; j < t.n_panels; j++) {
-            panels[j] = f->image + p->weight->offset + (t.p0 + j) * panel_bytes;
-            next[j] = after != NULL ? after + j * panel_bytes : panels[j];
-        }
-        mm(&(ech_mm_args){
-            .w = panels,
-            .next = after != NULL ? next : NULL,
-            .n_panels = t.n_panels,
-            .n_parts = 1,
-            .k_part = p->weight->cols,
-            .k_last = p->weight->cols,
-            .x = x.rows + t.r0 * x.stride,
-            .x_stride = x.stride,
-            .n_rows = t.n_rows,
-            .y = t.y,
-            .y_stride = t.y_stride,
-        });
+        multiply_tile(f, p, &x, &now, &then, &t);
         if (p->epilogue == ECH_EPILOGUE_SWIGLU)
             finish_swiglu(f, p, &t);
         else
@@ -255,46 +371,38 @@ static void multiply(const ech_forward *const f, const product *const p, ech_cor
     }
 }
 
-/* The weights of the first product after an operation, or NULL. */
-static const ech_op_weight *weights_after(const ech_forward *const f, const ech_op_matmul *const op)
+void ech_forward_matmul(const ech_forward *const f, const ech_op *const op, ech_core *const core)
 {
-    for (const ech_op *o = f->ops; o < f->ops + f->h->n_ops; o++) {
-        if (o->kind == ECH_OP_MATMUL && &o->matmul > op) return &o->matmul.weight;
-        if (o->kind == ECH_OP_HEAD && &o->head.weight > &op->weight) return &o->head.weight;
-    }
-    return NULL;
-}
-
-void ech_forward_matmul(const ech_forward *const f, const ech_op_matmul *const op,
-                        ech_core *const core)
-{
+    const ech_op_matmul *const m = &op->matmul;
     multiply(f,
              &(product){
-                 .weight = &op->weight,
-                 .norm = ech_forward_vector(f, op->norm),
-                 .eps = op->eps,
-                 .bias = ech_forward_vector(f, op->bias),
-                 .epilogue = (ech_epilogue)op->epilogue,
-                 .in = &op->in,
-                 .after = weights_after(f, op),
+                 .op = op,
+                 .weight = &m->weight,
+                 .norm = ech_forward_vector(f, m->norm),
+                 .eps = m->eps,
+                 .bias = ech_forward_vector(f, m->bias),
+                 .epilogue = (ech_epilogue)m->epilogue,
+                 .in = &m->in,
                  .n_rows = f->n_rows,
-                 .out = ech_forward_row(f, &op->out, 0),
-                 .out_stride = op->out.stride,
-                 .out_width = op->out.width,
+                 .out = ech_forward_row(f, &m->out, 0),
+                 .out_stride = m->out.stride,
+                 .out_width = m->out.width,
              },
              core);
 }
 
-void ech_forward_head(const ech_forward *const f, const ech_op_head *const op, ech_core *const core)
+void ech_forward_head(const ech_forward *const f, const ech_op *const op, ech_core *const core)
 {
+    const ech_op_head *const h = &op->head;
     if (f->n_logits == 0) return;
     multiply(f,
              &(product){
-                 .weight = &op->weight,
-                 .norm = ech_forward_vector(f, op->norm),
-                 .eps = op->eps,
+                 .op = op,
+                 .weight = &h->weight,
+                 .norm = ech_forward_vector(f, h->norm),
+                 .eps = h->eps,
                  .epilogue = ECH_EPILOGUE_NONE,
-                 .in = &op->in,
+                 .in = &h->in,
                  .pick = f->logit_rows,
                  .n_rows = f->n_logits,
                  .out = f->logits,

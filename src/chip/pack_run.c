@@ -25,7 +25,10 @@ typedef struct packing {
     uint32_t damaged; /* item whose copy has another checksum, + 1; written by any core */
 } packing;
 
-/* Where a core is in the row of tiles; tiles come to it in ascending order. */
+/*
+ * Where a core is in the row of tiles. They come to it in ascending order, but for those that it
+ * takes over from a share before its own.
+ */
 typedef struct cursor {
     uint32_t item;
     uint32_t first; /* tile of the item's first */
@@ -39,6 +42,7 @@ static const ech_exec_tensor *image_of(const packing *const p)
 
 static const ech_pack_item *find_item(const packing *const p, cursor *const c, const uint32_t tile)
 {
+    if (tile < c->first) *c = (cursor){ 0 };
     for (;;) {
         const uint32_t n = ech_pack_item_tiles(&p->items[c->item]);
         if (tile - c->first < n) return &p->items[c->item];

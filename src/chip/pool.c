@@ -4,8 +4,9 @@
  * by spinning for a bounded time, then on a futex, so that a core whose CPU is taken away for a
  * while, or an idle chip, costs nothing.
  *
- * The tile counter is rewound by the last core that reaches a barrier, while all others are inside
- * it. So a tile belongs to exactly one core and one phase.
+ * Every core has a tile counter, of its own share of a phase's tiles, in a cache line that others
+ * touch only when they have none left. Counters are rewound by the last core that reaches a
+ * barrier, while all others are inside it. So a tile belongs to exactly one core and one phase.
  *
  * Threads: run() from one thread at a time, which is core 0.
  */
@@ -32,6 +33,7 @@ typedef struct slot {
     _Alignas(128) ech_core core;
     pthread_t thread;
     uint32_t cpu;
+    _Alignas(128) uint32_t next_tile; /* tiles taken of this core's share, or more */
 } slot;
 
 struct ech_pool {
@@ -45,7 +47,6 @@ struct ech_pool {
     _Alignas(128) uint32_t arrived; /* cores inside the barrier */
     _Alignas(128) uint32_t phase;   /* W: the last to arrive  R: the others */
     uint32_t phase_sleepers;
-    _Alignas(128) uint32_t next_tile;
 
     _Alignas(128) uint32_t n_cores;
     uint32_t n_threads; /* started: n_cores - 1, or fewer while create() fails */
@@ -82,29 +83,50 @@ static void publish(uint32_t *const word, const uint32_t value, uint32_t *const 
     if (ech_load_relaxed(sleepers) != 0) ech_os_futex_wake(word);
 }
 
+static void rewind_tiles(ech_pool *const p)
+{
+    for (uint32_t i = 0; i < p->n_cores; i++)
+        ech_store_relaxed(&p->slots[i].next_tile, 0);
+}
+
 void ech_pool_barrier(ech_core *const core)
 {
     ech_pool *const p = core->pool;
     const uint32_t phase = core->phase++;
-    if (p->n_cores == 1) {
-        p->next_tile = 0;
-        return;
-    }
-    if (ech_fetch_add(&p->arrived, 1) != p->n_cores - 1) {
+    if (p->n_cores > 1 && ech_fetch_add(&p->arrived, 1) != p->n_cores - 1) {
         wait_while(&p->phase, phase, &p->phase_sleepers);
         return;
     }
     ech_store_relaxed(&p->arrived, 0);
-    ech_store_relaxed(&p->next_tile, 0);
-    publish(&p->phase, phase + 1, &p->phase_sleepers);
+    rewind_tiles(p);
+    if (p->n_cores > 1) publish(&p->phase, phase + 1, &p->phase_sleepers);
+}
+
+uint32_t ech_pool_share(const ech_core *const core, const uint32_t n_tiles, const uint32_t idx)
+{
+    return (uint32_t)((uint64_t)n_tiles * idx / core->n_cores);
+}
+
+/* The next tile of core idx's share, or false when none is left. */
+static bool take_of(ech_core *const core, const uint32_t n_tiles, const uint32_t idx,
+                    uint32_t *const ret_tile)
+{
+    uint32_t *const next = &core->pool->slots[idx].next_tile;
+    const uint32_t from = ech_pool_share(core, n_tiles, idx);
+    const uint32_t n = ech_pool_share(core, n_tiles, idx + 1) - from;
+    if (ech_load_relaxed(next) >= n) return false;
+    const uint32_t at = ech_fetch_add_relaxed(next, 1);
+    *ret_tile = from + at;
+    return at < n;
 }
 
 bool ech_pool_tile(ech_core *const core, const uint32_t n_tiles, uint32_t *const ret_tile)
 {
-    ech_pool *const p = core->pool;
-    /* One core takes tiles without paying for a locked instruction. */
-    *ret_tile = p->n_cores == 1 ? p->next_tile++ : ech_fetch_add_relaxed(&p->next_tile, 1);
-    return *ret_tile < n_tiles;
+    for (uint32_t i = 0, idx = core->idx; i < core->n_cores; i++) {
+        if (take_of(core, n_tiles, idx, ret_tile)) return true;
+        idx = idx + 1 < core->n_cores ? idx + 1 : 0;
+    }
+    return false;
 }
 
 static void pin(const uint32_t cpu)

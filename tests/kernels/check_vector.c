@@ -125,9 +125,11 @@ static void check_to_q8(const level *const l, const rows *const r, const int32_t
 {
     const size_t bytes = ech_quant_row_bytes(r->n);
     char *const got = guard_alloc(bytes), *const want = guard_alloc(bytes);
-    l->ops.to_q8(r->a, r->n, factor, got);
-    ref_ops.to_q8(r->a, r->n, factor, want);
-    const size_t n_blocks = ech_quant_blocks(r->n), at = n_blocks * ECH_QUANT_BLOCK;
+    const uint32_t n_blocks = ech_quant_blocks(r->n), some = n_blocks / 3;
+    const size_t at = (size_t)n_blocks * ECH_QUANT_BLOCK;
+    l->ops.to_q8(r->a, r->n, factor, got, some, n_blocks);
+    l->ops.to_q8(r->a, r->n, factor, got, 0, some);
+    ref_ops.to_q8(r->a, r->n, factor, want, 0, n_blocks);
     n_checks++;
     bool same = memcmp(got, want, at) == 0 &&
                 memcmp(got + at + n_blocks * 4, want + at + n_blocks * 4, n_blocks * 4) == 0;

@@ -76,8 +76,12 @@ typedef struct ech_cpu_ops {
     void (*to_bf16)(const float *x, uint32_t n, uint16_t *y);
     /* Rounded to nearest even; what f16 can't hold becomes its largest; NaN stays NaN. */
     void (*to_f16)(const float *x, uint32_t n, uint16_t *y);
-    /* A row for quantised weights (quant.h), whose block sums are multiplied by factor. */
-    void (*to_q8)(const float *x, uint32_t n, int32_t factor, void *row);
+    /*
+     * Blocks [first, end) of a row of n numbers for quantised weights (quant.h), whose block sums
+     * are multiplied by factor.
+     */
+    void (*to_q8)(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
+                  uint32_t end);
     /* y += x */
     void (*add)(float *y, const float *x, uint32_t n);
     /* y = gate / (1 + exp(-gate)) * up */

@@ -106,6 +106,48 @@ static void scratch_belongs_to_one_core(void **state)
     ech_pool_destroy(&pool);
 }
 
+/* ---- shares ---- */
+
+enum { SHARE_CORES = 3, SHARE_TILES = 10 };
+
+typedef struct share_log {
+    uint32_t arrived, n_taken;
+    uint32_t first[SHARE_CORES];
+    uint32_t taken[SHARE_TILES];
+} share_log;
+
+/* Every core takes one tile; when all have one, core 0 takes what is left, of whatever share. */
+static void take_shares(void *const arg, ech_core *const core)
+{
+    share_log *const log = arg;
+    assert_true(ech_pool_tile(core, SHARE_TILES, &log->first[core->idx]));
+    (void)ech_fetch_add(&log->taken[log->first[core->idx]], 1);
+    (void)ech_fetch_add(&log->arrived, 1);
+    while (ech_load_acquire(&log->arrived) != SHARE_CORES)
+        (void)sched_yield();
+    if (core->idx == 0)
+        for (uint32_t t; ech_pool_tile(core, SHARE_TILES, &t);)
+            (void)ech_fetch_add(&log->taken[t], 1);
+    ech_pool_barrier(core);
+}
+
+static void a_core_begins_with_its_share_and_finishes_those_of_others(void **state)
+{
+    (void)state;
+    ech_pool *pool = NULL;
+    ech_error err;
+    const ech_pool_options o = { .n_threads = SHARE_CORES, .scratch_bytes = 64 };
+    assert_int_equal(ech_pool_create(&pool, &o, &err), ECH_OK);
+    share_log log = { 0 };
+    ech_pool_run(pool, take_shares, &log);
+    ech_pool_destroy(&pool);
+    assert_int_equal(log.first[0], 0);
+    assert_int_equal(log.first[1], 3);
+    assert_int_equal(log.first[2], 6);
+    for (int t = 0; t < SHARE_TILES; t++)
+        assert_int_equal(log.taken[t], 1);
+}
+
 /* ---- a core whose CPU is wanted by somebody else ----
  *
  * Tiles cost CPU time, so a core that gets half of its CPU should take half as many: then nobody
@@ -191,6 +233,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cores_wake_from_sleep),
         cmocka_unit_test(a_pool_that_never_ran_closes),
         cmocka_unit_test(scratch_belongs_to_one_core),
+        cmocka_unit_test(a_core_begins_with_its_share_and_finishes_those_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,13 +12,14 @@
 /* Below it a block counts as zeros: 127 / 1e-30 is still a number. */
 #define TINY 1e-30f
 
-void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t factor, void *const row)
+void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t factor, void *const row,
+                     const uint32_t first, const uint32_t end)
 {
     const uint32_t n_blocks = ech_quant_blocks(n);
     int8_t *const q = row;
     float *const s = (float *)(q + (size_t)n_blocks * ECH_QUANT_BLOCK);
     int32_t *const c = (int32_t *)(s + n_blocks);
-    for (uint32_t b = 0; b < n_blocks; b++) {
+    for (uint32_t b = first; b < end; b++) {
         const uint32_t from = b * ECH_QUANT_BLOCK;
         const uint32_t len = from >= n                    ? 0
                              : n - from < ECH_QUANT_BLOCK ? n - from

@@ -17,7 +17,8 @@ ech_mm_fn ech_k_mm_q6k_q8_ref;
 ech_mm_fn ech_k_mm_q4_q8_ref;
 ech_mm_fn ech_k_mm_q4m_q8_ref;
 
-void ech_k_to_q8_ref(const float *x, uint32_t n, int32_t factor, void *row);
+void ech_k_to_q8_ref(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
+                     uint32_t end);
 void ech_k_rms_norm_ref(const float *x, const float *w, uint32_t n, float eps, float *y);
 void ech_k_to_bf16_ref(const float *x, uint32_t n, uint16_t *y);
 void ech_k_to_f16_ref(const float *x, uint32_t n, uint16_t *y);

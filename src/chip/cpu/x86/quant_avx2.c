@@ -64,13 +64,14 @@ static inline int32_t store_block(const __m256 v[4], const float inverse, const 
     return ech_quant_c(sum_of(first), sum_of(second), factor);
 }
 
-void ech_k_to_q8_avx2(const float *const x, const uint32_t n, const int32_t factor, void *const row)
+void ech_k_to_q8_avx2(const float *const x, const uint32_t n, const int32_t factor, void *const row,
+                      const uint32_t first, const uint32_t end)
 {
     const uint32_t n_blocks = ech_quant_blocks(n);
     int8_t *const q = row;
     float *const s = (float *)(q + (size_t)n_blocks * ECH_QUANT_BLOCK);
     int32_t *const c = (int32_t *)(s + n_blocks);
-    for (uint32_t b = 0; b < n_blocks; b++) {
+    for (uint32_t b = first; b < end; b++) {
         const uint32_t from = b * ECH_QUANT_BLOCK;
         __m256 v[4];
         load_block(x + from, from < n ? n - from : 0, v);
