@@ -69,7 +69,7 @@ typedef struct columns {
     uint32_t from, to;
 } columns;
 
-#define PREP_COLUMNS (2 * ECH_QUANT_UNIT)
+#define PREP_COLUMNS (4 * ECH_QUANT_UNIT)
 
 static const float *input_row(const ech_forward *const f, const product *const p, const uint32_t r)
 {

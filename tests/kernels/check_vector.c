@@ -163,8 +163,13 @@ void check_vector(const level *const l)
             check_softmax(l, &r);
             check_half(l, "to_bf16", l->ops.to_bf16, ref_ops.to_bf16, &r);
             check_half(l, "to_f16", l->ops.to_f16, ref_ops.to_f16, &r);
-            check_to_q8(l, &r, -128);
-            check_to_q8(l, &r, ECH_QUANT_HALVES);
+            for (int small = 0; small < 2; small++) { /* then with blocks of zeros and almost */
+                check_to_q8(l, &r, -128);
+                check_to_q8(l, &r, ECH_QUANT_HALVES);
+                for (uint32_t i = 0; i < n; i++)
+                    if (i / ECH_QUANT_BLOCK % 3 != 0)
+                        r.a[i] *= i / ECH_QUANT_BLOCK % 3 == 1 ? 0 : 1e-32f;
+            }
             close_rows(&r);
         }
     check_exp(l);
