@@ -82,9 +82,10 @@ typedef struct ech_server_options {
         write_timeout_ms;    /* a client that takes nothing for so long is cut off; default 60000 */
     uint32_t idle_timeout_s; /* a connection without a request is closed; default 120 */
     uint32_t request_timeout_s; /* of an answer, from its arrival to its end; 0: none */
-    uint32_t header_timeout_s; /* a request's head must be there by then, else 408; default 30 */
-    const char *audit_path;    /* one JSON line per request; "-" is stderr; NULL: none */
-    bool audit_text;           /* the lines carry what was asked and answered too */
+    uint32_t header_timeout_s;  /* a request's head must be there by then, else 408; a body may be
+                                   late by as much against 500 bytes a second; default 30 */
+    const char *audit_path;     /* one JSON line per request; "-" is stderr; NULL: none */
+    bool audit_text;            /* the lines carry what was asked and answered too */
 } ech_server_options;
 
 /** Fills *o with the defaults, struct_size and the engine's included. */

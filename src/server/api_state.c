@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/server/api.h"
+#include "src/server/front.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
 
@@ -135,9 +136,11 @@ static ech_status put_props(const ech_server *const s, ech_buf *const b)
         ",\"limits\":{\"max_body\":%zu,\"max_header_bytes\":%zu,\"max_connections\":%u,\"max_"
         "tokens\":%u,\"json_depth\":%d,"
         "\"prompts\":%d,\"stop_strings\":64,\"n\":128,\"ping_ms\":%u,\"write_timeout_ms\":%u,"
-        "\"request_timeout_s\":%u,\"idle_timeout_s\":%u,\"header_timeout_s\":%u}}",
+        "\"request_timeout_s\":%u,\"idle_timeout_s\":%u,\"header_timeout_s\":%u,"
+        "\"body_bytes_per_s\":%d}}",
         o->max_body, o->max_header_bytes, o->max_connections, o->max_tokens, 512, 4096, o->ping_ms,
-        o->write_timeout_ms, o->request_timeout_s, o->idle_timeout_s, o->header_timeout_s);
+        o->write_timeout_ms, o->request_timeout_s, o->idle_timeout_s, o->header_timeout_s,
+        ECH_FRONT_MIN_PACE);
 }
 
 void ech_api_props(ech_exchange *const x)

@@ -16,6 +16,8 @@
 #define ECH_MAX_LISTENERS 16
 /* What the loop reads or writes at a time. */
 #define ECH_FRONT_BLOCK 16384
+/* Bytes a second of a body at least, as Apache's mod_reqtimeout has it: a bad modem does more. */
+#define ECH_FRONT_MIN_PACE 500
 
 struct ech_link;
 

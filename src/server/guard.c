@@ -423,5 +423,5 @@ size_t ech_guard_pass(ech_guard *const g, const ech_guard_limits *const limits,
 /* The link's clock calls it; the guard has none. */
 void ech_guard_time_out(ech_guard *const g)
 {
-    refuse(g, 408, "request_timeout", "the request was not finished in time (--header-timeout)");
+    refuse(g, 408, "request_timeout", "the request came too slowly (--header-timeout)");
 }

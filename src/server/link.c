@@ -215,6 +215,43 @@ static void run_guard(ech_link *const l)
 }
 
 /*
+ * The clock of what the client sends. A head has --header-timeout from its first byte on, however
+ * it trickles. What follows it, body, chunks and trailers, may fall behind ECH_FRONT_MIN_PACE by
+ * as much: each byte buys its time, and no more than that is ever saved up, so that a large body
+ * which came fast can't be left hanging for hours. Bytes count as they come, the lines of chunks
+ * too: what a client must spend is what bounds it.
+ */
+typedef struct sending {
+    enum { SENDS_NOTHING, SENDS_HEAD, SENDS_BODY } what;
+    uint64_t n_heads;
+} sending;
+
+static sending sending_of(const ech_link *const l)
+{
+    const ech_guard *const g = &l->guard;
+    const bool is_head = g->state == ECH_GUARD_REQUEST_LINE || g->state == ECH_GUARD_HEADER;
+    const bool is_over = l->client_ended || l->is_deaf || g->state == ECH_GUARD_REFUSED;
+    return (sending){ .what = is_over                   ? SENDS_NOTHING
+                              : !is_head                ? SENDS_BODY
+                              : l->in.len > l->n_passed ? SENDS_HEAD
+                                                        : SENDS_NOTHING,
+                      .n_heads = g->n_heads };
+}
+
+/* After a read of n bytes; `before` is what was being sent until then. */
+static void run_clock(ech_link *const l, const sending before, const size_t n)
+{
+    const sending now = sending_of(l);
+    const int64_t latest = ech_now_ns() + l->front->head_ns;
+    if (now.what != before.what || now.n_heads != before.n_heads) {
+        l->due_ns = latest;
+    } else if (now.what == SENDS_BODY) {
+        l->due_ns += (int64_t)n * (1000 * ECH_NS_PER_MS / ECH_FRONT_MIN_PACE);
+        if (l->due_ns > latest) l->due_ns = latest;
+    }
+}
+
+/*
  * Not after a refusal, nor once the library has closed, nor while it doesn't take what was
  * passed: what isn't read here fills the kernel's buffer and stops the client.
  */
@@ -234,12 +271,13 @@ static bool read_client(ech_link *const l)
         l->client_ended = true;
         return true;
     }
-    if (l->in.len == 0) l->since_ns = ech_now_ns();
+    const sending before = sending_of(l);
     if (ech_buf_append(&l->in, l->front->block, (size_t)n) != ECH_OK) {
         ech_link_close(l);
         return false;
     }
     run_guard(l);
+    run_clock(l, before, (size_t)n);
     return true;
 }
 
@@ -490,24 +528,27 @@ bool ech_link_is_busy(const ech_link *const l)
  *
  *     linger            everything is sent, the client hasn't closed    close
  *     write timeout     the client takes nothing                        close
- *     header timeout    a head or a chunk's line is half there          408, then close
+ *     header timeout    a head is half there, a body comes too slowly   408, then close
  *     header timeout    TLS hands are shaken                            close
  *     idle timeout      nothing was ever asked                          close
  *
- * Between requests of one connection the library's own timeout runs.
+ * Between requests of one connection the library's own timeout runs. A request whose bytes the
+ * library hasn't read waits for the answer to the one before it, maybe for its own 100: that is
+ * not the client's fault. Asked before the pump, after which fresh bytes would look the same.
  */
 void ech_link_look_at_clock(ech_link *const l, const int64_t now)
 {
     const ech_front *const f = l->front;
     const int64_t quiet = now - l->since_ns;
+    if (l->n_passed > 0 || (l->pair >= 0 && has_unread(l))) l->due_ns = now + f->head_ns;
     ech_link_pump(l); /* whatever an event should have told */
     if (l->is_dead) return;
     if (l->is_lingering) {
         if (quiet > LINGER_NS) ech_link_close(l);
     } else if (l->out.len > 0) {
         if (quiet > f->write_ns) ech_link_close(l);
-    } else if (l->in.len > l->n_passed && l->guard.state != ECH_GUARD_REFUSED) {
-        if (quiet <= f->head_ns) return;
+    } else if (sending_of(l).what != SENDS_NOTHING) {
+        if (now <= l->due_ns) return;
         ech_guard_time_out(&l->guard);
         ech_link_pump(l);
     } else if (l->pair < 0 && quiet > (l->is_shaking ? f->head_ns : f->idle_ns)) {

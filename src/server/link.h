@@ -35,7 +35,8 @@ struct ech_link {
     size_t n_passed; /* for a head's end */
     ech_buf out;     /* to the client, from out_sent on */
     size_t out_sent;
-    int64_t since_ns; /* accepted, first byte of a head, last byte taken: what a limit runs from */
+    int64_t since_ns; /* accepted, last byte that went either way: what a limit runs from */
+    int64_t due_ns;   /* when the request that has begun is late; see its clock in link.c */
     bool is_answered; /* more than a 100 came from the library since the last head passed */
     bool client_in, client_out, pair_in, pair_out; /* may be read, written */
     bool is_shaking;                               /* TLS hands */

@@ -4,16 +4,21 @@
 The table of what the guard refuses is in tests/unit/server/test_guard.c; here the same kinds go over a
 socket, whole and byte by byte, and the answer is an error body like any other.
 """
+import concurrent.futures
+import contextlib
 import json
 import os
 import re
+import shutil
 import socket
+import ssl
 import sys
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from harness import Server
+from test_operations import certificate, folder
 
 SERVER = None
 BODY = b'{"prompt":"a","max_tokens":1}'
@@ -180,6 +185,150 @@ class HalfClosed(unittest.TestCase):
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
                 s.close()
                 self.assertTrue(SERVER.wait_metric("num_requests_running", 0, 2), (stream, first))
+
+
+def drip(connect, starts, piece, pause=0.1, seconds=15):
+    """Sends one start after the answer to the one before, then a piece again and again until it is hung up: (what came, after how long)."""
+    begin = time.monotonic()
+    with connect() as s:
+        s.settimeout(pause)
+        out = b""
+        for start in starts:
+            before = len(out)
+            s.sendall(start)
+            while start is not starts[-1] and len(out) == before:
+                with contextlib.suppress(TimeoutError):
+                    out += s.recv(65536)
+        while time.monotonic() - begin < seconds:
+            try:
+                while chunk := s.recv(65536):
+                    out += chunk
+                break
+            except TimeoutError:
+                if b"HTTP/1.1 4" not in out:
+                    s.sendall(piece)
+        return out, time.monotonic() - begin
+
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+WIDE = POST + b"Content-Length: 100000\r\n\r\n"
+# What a client may begin and never finish: what it sends at once, and then for ever.
+TRICKLES = {
+    "a request line": (b"GET /", b"a"),
+    "an empty line": (b"\r\n", b""),
+    "a header": (POST + b"X: ", b"a"),
+    "headers": (POST, b"X: y\r\n"),
+    "a head that rests": (POST, b""),
+    "a body": (WIDE, b" "),
+    "a body in pieces": (WIDE, b" " * 20),
+    "a body that rests": (WIDE + BODY, b""),
+    "a body that came fast at first": (POST + b"Content-Length: 5000000\r\n\r\n" + b" " * 3000000, b" "),
+    "a body after a 100": (POST + b"Expect: 100-continue\r\nContent-Length: 9000\r\n\r\n", b""),
+    "chunks": (CHUNKED, b"1\r\n \r\n"),
+    "chunks that come whole": (CHUNKED + CHUNK, b""),
+    "one chunk": (CHUNKED + b"fffff\r\n", b" "),
+    "a chunk's line": (CHUNKED + b"1;", b"a"),
+    "a chunk's end": (CHUNKED + b"1\r\n \r", b""),
+    "trailers": (CHUNKED + CHUNK + b"0\r\n", b"X: y\r\n"),
+    "a trailer": (CHUNKED + CHUNK + b"0\r\nX: ", b"y"),
+    "a second head": (GET, b"GET /health", b"a"),
+    "a second body": (GET, WIDE, b" "),
+    "a head after a body": (POST + LENGTH + b"\r\n" + BODY, POST, b"X: y\r\n"),
+}
+
+
+class Pace(unittest.TestCase):
+    """A client that sends too slowly, whatever it sends, is told 408 and let go; one that is only slow is served."""
+    def check_trickles(self, connect):
+        with concurrent.futures.ThreadPoolExecutor(len(TRICKLES)) as pool:
+            runs = {name: pool.submit(drip, connect, what[:-1], what[-1]) for name, what in TRICKLES.items()}
+        for name, run in runs.items():
+            with self.subTest(name=name):
+                out, seconds = run.result()
+                before = [100] if "Expect" in repr(TRICKLES[name]) else [200] * (len(TRICKLES[name]) - 2)
+                self.assertEqual(statuses(out), before + [408], (name, out[:300]))
+                self.assertEqual(json.loads(out.rpartition(b"\r\n\r\n")[2])["error"]["code"], "request_timeout")
+                self.assertTrue(0.8 < seconds < 8, (name, seconds))
+
+    def test_what_trickles_is_ended(self):
+        s = Server("--header-timeout", "1")
+        try:
+            self.check_trickles(lambda: socket.create_connection(("127.0.0.1", s.port), timeout=10))
+            self.assertTrue(s.wait_metric("num_requests_running", 0))
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+    @unittest.skipUnless(shutil.which("openssl"), "openssl makes the certificate")
+    def test_what_trickles_through_tls_is_ended(self):
+        with folder() as d:
+            cert, key = certificate(d, "a")
+            context = ssl.create_default_context(cafile=cert)
+            s = Server("--header-timeout", "1", "--tls-cert", cert, "--tls-key", key, wait=False)
+
+            def connect():
+                plain = socket.create_connection(("127.0.0.1", s.port), timeout=10)
+                return context.wrap_socket(plain, server_hostname="localhost")
+            try:
+                end = time.monotonic() + 60
+                while statuses(drip(connect, [ACCEPTED["HTTP/1.0"]], b"")[0]) != [200]:
+                    self.assertLess(time.monotonic(), end)
+                self.check_trickles(connect)
+                # Shaking hands: nothing can be said, so it is hung up. A record of which the rest never comes is no byte.
+                for start, piece in ((b"\x16\x03\x01\x02\x00", b"\x01"), (b"", b"")):
+                    begin = time.monotonic()
+                    with self.subTest(start=start), contextlib.suppress(ConnectionError):
+                        drip(lambda: socket.create_connection(("127.0.0.1", s.port), timeout=10), [start], piece)
+                    self.assertLess(time.monotonic() - begin, 8)
+            finally:
+                self.assertEqual(s.stop(), 0)
+
+    def test_slow_but_honest_uploads_are_served(self):
+        """Twice the least pace, for a multiple of the time that a rest may take."""
+        s = Server("--header-timeout", "1")
+        body = b" " * 4000 + BODY
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(body[i:i + 50]), body[i:i + 50]) for i in range(0, len(body), 50))
+        ways = [POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body,
+                POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"]
+
+        def upload(data):
+            with socket.create_connection(("127.0.0.1", s.port), timeout=20) as c:
+                for i in range(0, len(data), 100):
+                    c.sendall(data[i:i + 100])
+                    time.sleep(0.1)
+                out = b""
+                while chunk := c.recv(65536):
+                    out += chunk
+                return out
+        try:
+            with concurrent.futures.ThreadPoolExecutor(len(ways)) as pool:
+                for out in pool.map(upload, ways):
+                    self.assertEqual(statuses(out), [200], out)
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+    def test_waiting_for_the_answer_before_is_no_rest(self):
+        """A second request that waits for its 100 behind an answer which takes longer than a rest may."""
+        s = Server("--header-timeout", "1", "--max-running", "1", "--max-tokens", "100000")
+        try:
+            with socket.create_connection(("127.0.0.1", s.port), timeout=30) as first, \
+                    socket.create_connection(("127.0.0.1", s.port), timeout=30) as c:
+                endless = b'{"prompt":"a","max_tokens":2000,"ignore_eos":true}'
+                first.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(endless) + endless)
+                self.assertTrue(s.wait_metric("num_requests_running", 1))
+                c.sendall(POST + LENGTH + b"\r\n" + BODY)
+                time.sleep(0.3)
+                c.sendall(POST + b"Expect: 100-continue\r\nConnection: close\r\n" + LENGTH + b"\r\n")
+                time.sleep(2.5)
+                first.close()
+                out = c.recv(65536)
+                while not out.endswith(b"HTTP/1.1 100 Continue\r\n\r\n") and (chunk := c.recv(65536)):
+                    out += chunk
+                c.sendall(BODY)
+                while chunk := c.recv(65536):
+                    out += chunk
+                self.assertEqual(statuses(out), [200, 100, 200], out)
+        finally:
+            self.assertEqual(s.stop(), 0)
 
 
 class Limits(unittest.TestCase):
