@@ -56,9 +56,12 @@ void ech_api_tokenize(ech_exchange *const x)
     const json_t *const body = ech_exchange_json(x);
     ech_params p = { .parse_special = true, .add_special = true };
     if (body == NULL || !ech_fields_parse(x, body, ECH_IN_TOKENIZE, &p)) return;
+    const char *const name = p.prompt != NULL || (p.content == NULL && p.text == NULL) ? "prompt"
+                             : p.content != NULL                                       ? "content"
+                                                                                       : "text";
     const json_t *const text = p.prompt != NULL ? p.prompt : p.content != NULL ? p.content : p.text;
     if (!json_is_string(text)) {
-        ech_reply_error(x, 400, "invalid_value", "prompt", "prompt must be a string");
+        (void)ech_reply_refuse(x, name, "must be a string");
         return;
     }
     const unsigned flags = (p.parse_special ? ECH_ENCODE_SPECIAL : 0U) |

@@ -28,6 +28,7 @@
 #include "src/server/listen.h"
 #include "src/server/reply.h"
 #include "src/server/state.h"
+#include "src/text/json_read.h"
 
 /*
  * Loopback and no key: what a developer wants at once and no stranger reaches. A ping each 15 s
@@ -61,7 +62,7 @@ json_t *ech_exchange_json(ech_exchange *const x)
 {
     json_error_t why;
     x->json =
-        json_loadb(x->body.data != NULL ? x->body.data : "", x->body.len, JSON_ALLOW_NUL, &why);
+        ech_json_read(x->body.data != NULL ? x->body.data : "", x->body.len, JSON_ALLOW_NUL, &why);
     if (x->json == NULL) {
         ech_reply_error(x, 400, "invalid_json", NULL,
                         "the body is no JSON: line %d, column %d: %.160s", why.line, why.column,

@@ -22,6 +22,7 @@
 #include "src/text/constraint_gbnf.h"
 #include "src/text/constraint_regex.h"
 #include "src/text/constraint_schema.h"
+#include "src/text/json_read.h"
 
 #define MAX_MARKER 4096u /* bytes of a marker or of a call's begin or end */
 #define MAX_CALLS  1024u
@@ -256,7 +257,7 @@ static ech_status choice_words(const composer *const c, const json_t *const list
 static ech_status choice_expr(const composer *const c, const ech_str text, ech_cx *const ret)
 {
     json_error_t error;
-    json_t *const list = json_loadb(text.ptr, text.len, JSON_ALLOW_NUL, &error);
+    json_t *const list = ech_json_read(text.ptr, text.len, JSON_ALLOW_NUL, &error);
     if (list == NULL) {
         return ech_fail_at(c->err, ECH_EFORMAT, error.line, error.column, error.position,
                            "compiling a choice: line %d, column %d: %s", error.line, error.column,

@@ -17,7 +17,10 @@
  */
 #include "src/text/constraint_schema_parts.h"
 
+#include <math.h>
 #include <stdio.h>
+
+#include "src/text/json_read.h"
 
 /* ---- errors and the path ---- */
 
@@ -78,7 +81,7 @@ ech_status ech_schema_get_count(ech_schema *const s, const json_t *const schema,
     const json_t *const v = json_object_get(schema, key);
     if (v == NULL) return ECH_OK;
     const double d = json_number_value(v);
-    if (!json_is_number(v) || d < 0 || d != (double)(int64_t)d) {
+    if (!json_is_number(v) || d < 0 || d != floor(d)) {
         return ech_schema_fail(s, ECH_EFORMAT, key, "it must be a non-negative integer");
     }
     *ret = d >= 1e9 ? 1000000000u : (uint32_t)d;
@@ -605,8 +608,8 @@ ech_status ech_schema_expr(ech_cx_graph *const g, const ech_str text,
     ech_schema s;
     begin(&s, g, options, err);
     json_error_t error;
-    s.root = json_loadb(text.ptr, text.len,
-                        JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+    s.root = ech_json_read(text.ptr, text.len,
+                           JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
     if (s.root == NULL) {
         return ech_fail_at(err, ECH_EFORMAT, error.line, error.column, error.position,
                            "compiling a schema: line %d, column %d: %s", error.line, error.column,

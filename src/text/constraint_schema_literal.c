@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#include "src/text/json_dump.h"
+
 /*
  * The one spelling in which a literal may be written. Were any escape allowed, a two-letter word
  * would have thousands of spellings, and a model that began one of them could be held to it.
@@ -47,7 +49,9 @@ static ech_status scalar_expr(ech_schema *const s, const json_t *const value, ec
     } else {
         char *const dump = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
         char shorter[40] = "";
-        if (json_is_real(value)) {
+        if (json_is_real(value) && json_real_value(value) >= 0x1p63) {
+            ech_json_spell_double(json_real_value(value), shorter);
+        } else if (json_is_real(value)) {
             /* The shortest spelling that reads back the same. */
             for (int precision = 1; precision <= 17; precision++) {
                 (void)snprintf(shorter, sizeof shorter, "%.*g", precision, json_real_value(value));

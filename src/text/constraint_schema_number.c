@@ -16,6 +16,8 @@
 
 #include <stdio.h>
 
+#include "src/text/json_dump.h"
+
 #define MAX_BOUND_DIGITS 340 /* a double has at most 309 before the point, 324 zeros after it */
 #define MAX_STATES       60000u
 #define MAX_DIVISOR      2000u
@@ -86,22 +88,29 @@ static void set_decimal(bound *const b, const char *text)
     if (b->n_int + b->n_frac == 0) b->is_negative = false;
 }
 
-/* An integer gets its exponent: set_decimal puts the point after the first digit. */
-static void decimal_of(const json_t *const number, char out[40])
+/*
+ * An integer gets its exponent: set_decimal puts the point after the first digit. One beyond int64
+ * is a real, and its digits are those of its spelling.
+ */
+static void decimal_of(const json_t *const number, char out[ECH_JSON_DOUBLE_BYTES])
 {
     if (json_is_integer(number)) {
-        (void)snprintf(out, 40, "%lld", (long long)json_integer_value(number));
-        const size_t n = strlen(out) - (out[0] == '-');
-        (void)snprintf(out + strlen(out), 40 - strlen(out), "e%zu", n - 1);
+        (void)snprintf(out, ECH_JSON_DOUBLE_BYTES, "%lld", (long long)json_integer_value(number));
     } else {
-        shortest(json_real_value(number), out, 40);
+        ech_json_spell_double(json_real_value(number), out);
     }
+    if (strpbrk(out, ".e") != NULL) {
+        shortest(json_real_value(number), out, ECH_JSON_DOUBLE_BYTES);
+        return;
+    }
+    const size_t n = strlen(out) - (out[0] == '-');
+    (void)snprintf(out + strlen(out), ECH_JSON_DOUBLE_BYTES - strlen(out), "e%zu", n - 1);
 }
 
 /* Digits without a point: "123e2" is 1.23e2, which set_decimal reads alike. */
 static void read_bound(const json_t *const number, const bool exclusive, bound *const b)
 {
-    char text[40];
+    char text[ECH_JSON_DOUBLE_BYTES];
     decimal_of(number, text);
     *b = (bound){ .exists = true, .is_exclusive = exclusive };
     set_decimal(b, text);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "src/base/error.h"
+#include "src/text/json_read.h"
 
 ech_guide_options ech_guide_options_default(void)
 {
@@ -60,7 +61,7 @@ static ech_status read_request(const ech_guide_reader *const r, const char *cons
                                const size_t len)
 {
     json_error_t why;
-    r->g->request = json_loadb(request, len, JSON_ALLOW_NUL, &why);
+    r->g->request = ech_json_read(request, len, JSON_ALLOW_NUL, &why);
     if (!json_is_object(r->g->request)) {
         return ech_fail(r->err, ECH_EFORMAT, "reading a request: no JSON object: %s",
                         r->g->request == NULL ? why.text : "something else");

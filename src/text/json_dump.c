@@ -5,14 +5,29 @@
  */
 #include "src/text/json_dump.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "src/base/error.h"
 #include "src/base/json.h"
 
+/*
+ * The integers beyond int64 that json_read.h makes reals of, as far as u64 goes. 2^64 is spelled as
+ * 2^64 - 1, which reads back the same: that is the bound that schemas have, and a model should see
+ * what was written.
+ */
+static bool spell_integer(const double v, char text[const ECH_JSON_DOUBLE_BYTES])
+{
+    if (v != floor(v) || v < 0x1p63 || v > 0x1p64) return false;
+    (void)snprintf(text, ECH_JSON_DOUBLE_BYTES, "%.0f", v);
+    if (v == 0x1p64) (void)strcpy(text, "18446744073709551615");
+    return true;
+}
+
 void ech_json_spell_double(const double v, char text[const ECH_JSON_DOUBLE_BYTES])
 {
+    if (spell_integer(v, text)) return;
     /* 15 digits give back whatever was spelled with as many; 17 give back every double. */
     for (int precision = 15; precision <= 17; precision++) {
         (void)snprintf(text, ECH_JSON_DOUBLE_BYTES, "%.*g", precision, v);

@@ -14,7 +14,10 @@
 /* Bytes that hold any double's spelling, the zero included. */
 #define ECH_JSON_DOUBLE_BYTES 40
 
-/* The shortest spelling that reads back the same; always one that JSON reads as a real. */
+/*
+ * The shortest spelling that reads back the same, always one that ech_json_read() reads as a real;
+ * a whole number from 2^63 to 2^64 has no exponent.
+ */
 void ech_json_spell_double(double v, char text[ECH_JSON_DOUBLE_BYTES]);
 /* Appends v, not NULL. Members keep their order. ENOMEM is the only failure. */
 ech_status ech_json_dump(ech_buf *b, const json_t *v);

@@ -240,7 +240,23 @@ static void number_bounds(void **state)
           { "9007199254740992|" } },
         { "{\"type\":\"number\",\"maximum\":1e-7}",
           { "0", "0.0000001", "-5" },
-          { "0.000000|2", "|1" } });
+          { "0.000000|2", "|1" } },
+        /* u64's and u128's bounds, as schemas made from types have them; and beyond any double. */
+        { "{\"type\":\"integer\",\"minimum\":0,\"maximum\":18446744073709551615}",
+          { "0", "9223372036854775808", "18446744073709551615" },
+          { "-|1", "1844674407370955161|6", "18446744073709551615|0" } },
+        { "{\"type\":\"integer\",\"maximum\":340282366920938463463374607431768211455}",
+          { "-5", "18446744073709551616" },
+          { "40000000000000000000000000000000000000|0" } },
+        { "{\"type\":\"integer\",\"minimum\":-1e400,\"maximum\":1e400}",
+          { "0", "-5", "18446744073709551616" },
+          { "1|e3" } },
+        { "{\"enum\":[18446744073709551615,1]}",
+          { "18446744073709551615", "1" },
+          { "18446744073709551615|0" } },
+        { "{\"type\":\"string\",\"maxLength\":18446744073709551615}",
+          { "\"\"", "\"abc\"" },
+          { "|1" } });
 }
 
 static void strings(void **state)
@@ -444,7 +460,8 @@ static void refuses_what_it_cannot_enforce(void **state)
         /* Behind a $ref the pointer is that of the keyword in the document. */
         { "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"items\":{\"not\":{}}}}}", ECH_EUNSUPPORTED,
           "at /$defs/x/items/not," },
-        { "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/x\"},\"b\":{\"if\":{}}},\"$defs\":{\"x\":true}}",
+        { "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/"
+          "x\"},\"b\":{\"if\":{}}},\"$defs\":{\"x\":true}}",
           ECH_EUNSUPPORTED, "at /properties/b/if," },
         { "{\"items\":{\"uniqueItems\":true}}", ECH_EUNSUPPORTED, "/items/uniqueItems" },
         { "{\"anyOf\":[{},{\"contains\":{}}]}", ECH_EUNSUPPORTED, "/anyOf/1/contains" },

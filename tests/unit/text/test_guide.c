@@ -5,12 +5,14 @@
  */
 #include "tests/unit/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "echelon/guide.h"
 #include "src/text/json_dump.h"
+#include "src/text/json_read.h"
 
 #define TOOL(name, rest) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"" rest "}}"
 #define TWO                                                                                        \
@@ -263,6 +265,96 @@ static void numbers_keep_a_short_spelling(void **state)
     }
 }
 
+/* What is read of a text; a number beyond int64 or a double doesn't make it no JSON. */
+static void numbers_of_any_size_are_read(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        { "[9223372036854775807,-9223372036854775808]",
+          "[9223372036854775807,-9223372036854775808]" },
+        { "[9223372036854775808,18446744073709551615]",
+          "[9223372036854775808,18446744073709551615]" },
+        { "[18446744073709551616]", "[18446744073709551615]" }, /* the same double */
+        { "[18446744073709555712]", "[1.8446744073709556e+19]" },
+        { "[-9223372036854775809]", "[-9.223372036854778e+18]" }, /* not int64's end */
+        { "[-18446744073709551616,1000000000000000000000]", "[-1.8446744073709552e+19,1e+21]" },
+        { "[9999999999999999999,0]", "[10000000000000000000,0]" },
+        { "[1e400,-1e309,12345678901234567890.5,1e-400]",
+          "[9e+307,-9e+307,12345678901234567168,0.0]" },
+        { "[1e400 , {\"a\":2e999}]", "[9e+307,{\"a\":9e+307}]" },
+        { "{\"1e400\":\"18446744073709551616\",\"\\\"\\\\\":1e400,\"b\":\"\\\\\"}",
+          "{\"1e400\":\"18446744073709551616\",\"\\\"\\\\\":9e+307,\"b\":\"\\\\\"}" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        json_error_t why;
+        json_t *const v = ech_json_read(rows[i][0], strlen(rows[i][0]), 0, &why);
+        ech_buf b = { 0 };
+        if (v == NULL) fail_msg("%s: %s", rows[i][0], why.text);
+        assert_int_equal(ech_json_dump(&b, v), ECH_OK);
+        assert_string_equal(b.data, rows[i][1]);
+        ech_buf_fini(&b);
+        json_decref(v);
+    }
+}
+
+/* Of every number of digits, with and without sign and exponent, beside a decimal reading of it. */
+static void a_number_is_the_nearest_double(void **state)
+{
+    (void)state;
+    char text[420];
+    for (int n = 1; n < 330; n++) {
+        for (int form = 0; form < 4; form++) {
+            const int sign = form & 1;
+            memset(text, 0, sizeof text);
+            text[0] = '[';
+            text[1] = '-';
+            for (int i = 0; i < n; i++)
+                text[1 + sign + i] = (char)('0' + (form < 2 ? 9 - i % 3 : 1 + (i * 7) % 9));
+            const double want = strtod(text + 1, NULL);
+            text[1 + sign + n] = ']';
+            json_error_t why;
+            json_t *const v = ech_json_read(text, strlen(text), 0, &why);
+            if (v == NULL) fail_msg("%s: %s", text, why.text);
+            const double got = json_number_value(json_array_get(v, 0));
+            if (isinf(want) ? fabs(got) != 9e307 || (got < 0) != sign : got != want)
+                fail_msg("%s: %.17g", text, got);
+            json_decref(v);
+        }
+    }
+}
+
+/* Nothing becomes JSON by it, and the place of what isn't is that in the text. */
+static void what_is_no_json_stays_so(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "[1e400, 01e400]",
+        "[1e400, .5e400]",
+        "[1e400, 5.e400]",
+        "[1e400, +1e400]",
+        "[1e400, 1e400e]",
+        "[1e400, --1e400]",
+        "[1e400, 0x1e400]",
+        "[1e400",
+        "[1e400, 018446744073709551616]",
+        "[1e400, \"\\",
+        "[1e400, -]",
+        "[1e400, \"1e400]",
+        "[1e400]1",
+        "[18446744073709551616, x]",
+        "[18446744073709551616.]",
+        "[1e400 1]",
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        json_error_t why;
+        json_t *const v = ech_json_read(rows[i], strlen(rows[i]), 0, &why);
+        if (v != NULL) fail_msg("%s was read", rows[i]);
+    }
+    json_error_t why;
+    assert_null(ech_json_read("[18446744073709551616, x]", 25, 0, &why));
+    assert_int_equal(why.position, 24);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +367,9 @@ int main(void)
         cmocka_unit_test(a_text_has_no_parser),
         cmocka_unit_test(a_model_without_calls_refuses_tools),
         cmocka_unit_test(numbers_keep_a_short_spelling),
+        cmocka_unit_test(numbers_of_any_size_are_read),
+        cmocka_unit_test(a_number_is_the_nearest_double),
+        cmocka_unit_test(what_is_no_json_stays_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
