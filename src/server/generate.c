@@ -332,6 +332,42 @@ static void give_quota(ech_exchange *const x)
                    is_done ? x->usage.completion_tokens : x->view.completion_tokens);
 }
 
+/* Of the lists that share one bound in the engine, the longest as a request has it. */
+static const char *longest_list(const ech_params *const p)
+{
+    const struct {
+        const char *name;
+        size_t n;
+    } lists[] = {
+        { "logit_bias", json_object_size(p->logit_bias) },
+        { "allowed_token_ids", p->allowed_token_ids.n },
+        { "bad_words", p->bad_words.n },
+        { "stop_token_ids", p->stop_token_ids.n },
+    };
+    size_t longest = 0;
+    for (size_t i = 1; i < sizeof lists / sizeof lists[0]; i++) {
+        if (lists[i].n > lists[longest].n) longest = i;
+    }
+    return lists[longest].name;
+}
+
+/*
+ * The client's field that a refusal of the engine's is about; NULL: none, as for a full queue. The
+ * engine's texts begin with what is wrong, under engine.h's names.
+ */
+static const char *field_at_fault(const ech_generation *const g, const ech_request_options *const o,
+                                  const ech_error *const err)
+{
+    const char *const prompt = g->prompt_param != NULL ? g->prompt_param : "messages";
+    if (ech_status_http(err->code) != 400) return NULL;
+    if (strncmp(err->text, "prompt ", 7) == 0) return prompt;
+    if (strncmp(err->text, "the request has", 15) == 0)
+        return o->n > o->n_prompts ? "n" : prompt; /* the larger factor of its choices */
+    if (strncmp(err->text, "the lists of ids", 16) == 0) return longest_list(&g->params);
+    if (strncmp(err->text, "dry_breakers", 12) == 0) return "dry_sequence_breakers";
+    return NULL;
+}
+
 /*
  * Hands the request to the engine. Until the release at the end the exchange is this text
  * thread's; after it the loop pumps events out of it. Whatever refuses the request before that
@@ -372,13 +408,10 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     ech_error err;
     if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
         x->is_stream = false;
-        /*
-         * The one failure that a client can mend by its own: it is told which of its fields was
-         * too long.
-         */
-        if (err.code == ECH_ECONTEXT)
-            ech_reply_error(x, 400, ech_error_code_of(err.code),
-                            g->prompt_param != NULL ? g->prompt_param : "messages", "%s", err.text);
+        const char *const field = field_at_fault(g, options, &err);
+        const char *const code = ech_error_code_of(err.code);
+        if (field != NULL)
+            ech_reply_error(x, 400, code != NULL ? code : "invalid_value", field, "%s", err.text);
         else
             ech_reply_failure(x, &err);
         return;

@@ -98,6 +98,27 @@ class Fields(unittest.TestCase):
                 self.assertEqual(status, 400)
                 self.assertEqual(out["error"]["param"], field)
 
+    def test_what_the_engine_refuses_names_the_field(self):
+        """Choices beyond the queue, prompts beyond the context, lists beyond their bound: fields that are each in range."""
+        s = Server("--max-queued", "4", "--max-seq-len", "64")
+        user, words = [{"role": "user", "content": "a"}], [f"{i} " + "q" * 400 for i in range(1000)]
+        try:
+            for path, body, param in (
+                    ("/v1/completions", {"prompt": "a", "n": 5}, "n"), ("/v1/completions", {"prompt": ["a", "b"], "n": 3}, "n"),
+                    ("/v1/completions", {"prompt": ["a"] * 5}, "prompt"), ("/v1/completions", {"prompt": [[1]] * 3, "n": 2}, "prompt"),
+                    ("/v1/chat/completions", {"messages": user, "n": 5}, "n"), ("/v1/embeddings", {"input": ["a"] * 5}, "input"),
+                    ("/v1/completions", {"prompt": "a " * 100}, "prompt"), ("/v1/completions", {"prompt": ["a", "a " * 100]}, "prompt"),
+                    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 100}]}, "messages"),
+                    ("/v1/responses", {"input": "a " * 100}, "input"), ("/v1/messages", {"messages": [{"role": "user", "content": "a " * 100}], "max_tokens": 1}, "messages"),
+                    ("/v1/embeddings", {"input": ["a", "a " * 100]}, "input"),
+                    ("/v1/completions", {"prompt": "a", "bad_words": words, "logit_bias": {"1": 1}}, "bad_words")):
+                with self.subTest(path=path, param=param):
+                    status, out = s.post(path, {"max_tokens": 1, **body} if "input" not in body else body)
+                    self.assertEqual((status, out.get("error", {}).get("param")), (400, param), out)
+                    self.assertTrue(out["error"]["code"], out)
+        finally:
+            self.assertEqual(s.stop(), 0)
+
     def test_what_an_api_asks_for_in_vain_is_named(self):
         """Words that are none, and members of objects: each a 400 whose param says where."""
         user = [{"role": "user", "content": "hi"}]
