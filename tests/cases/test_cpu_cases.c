@@ -5,8 +5,10 @@
  * described, not simulated.
  */
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 
+#include "src/base/clock.h"
 #include "src/chip/cpu/ops.h"
 #include "src/chip/pool.h"
 #include "src/engine/machine.h"
@@ -89,6 +91,99 @@ static void CP9(void **state)
     }
 }
 
+/* ---- kernels beside each other ---------------------------------------------------------------
+ */
+
+enum { K = 1024, ROWS = 32, PANELS = 2, FLOATS = PANELS * ECH_PANEL };
+
+/* Zeros: what is timed doesn't depend on the numbers, as long as none is a denormal. */
+static struct {
+    _Alignas(64) char w[PANELS][K * ECH_PANEL * sizeof(float)];
+    _Alignas(64) char x[ROWS][K * sizeof(float) + 64];
+    _Alignas(64) float y[ROWS][FLOATS];
+} at_work;
+
+/* A product of so many rows, as attention's over a head of 128 and as a layer's; softmax for none.
+ */
+typedef struct shape {
+    uint32_t n_rows, k;
+} shape;
+static const shape SHAPES[] = { { 0, K }, { 1, 128 }, { 1, K }, { ROWS, 128 }, { ROWS, K } };
+
+static void run_once(const ech_cpu_ops *const ops, const int type, const int act, const shape s)
+{
+    const void *const panels[PANELS] = { at_work.w[0], at_work.w[1] };
+    float largest;
+    if (s.n_rows == 0) {
+        (void)ops->softmax((float *)at_work.x[0], s.k, 1, &largest);
+        return;
+    }
+    ops->mm[type][act](&(ech_mm_args){
+        .w = panels,
+        .n_panels = PANELS,
+        .n_parts = 1,
+        .k_part = s.k,
+        .k_last = s.k,
+        .x = at_work.x,
+        .x_stride = sizeof at_work.x[0],
+        .n_rows = s.n_rows,
+        .y = at_work.y[0],
+        .y_stride = FLOATS,
+    });
+}
+
+/* The least time of one of both tables, in turns: whoever else is on the machine disturbs both. */
+static void race(const ech_cpu_ops *const tables[2], const int type, const int act, const shape s,
+                 const int rounds, double ret_ns[2])
+{
+    enum { REPEATS = 8 };
+    ret_ns[0] = ret_ns[1] = 1e18;
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < 2; i++) {
+            const int64_t begin = ech_now_ns();
+            for (int r = 0; r < REPEATS; r++)
+                run_once(tables[i], type, act, s);
+            const double ns = (double)(ech_now_ns() - begin) / REPEATS;
+            if (ns < ret_ns[i]) ret_ns[i] = ns;
+        }
+    }
+}
+
+/*
+ * What a kernel's choice costs: for prefill and decode, for weights and for keys and values of each
+ * type, the tier that is taken by default is nowhere slower than one below it. The choice is by
+ * instruction set and never by guess at the time of a request: attention has one algorithm.
+ */
+static void CP8(void **state)
+{
+    (void)state;
+    ech_cpu_ops chosen, below;
+    uint32_t n_races = 0, n_lost = 0;
+    ech_cpu_ops_init(&chosen, ech_cpu_features());
+    for (size_t l = 0; l <= sizeof(levels) / sizeof(levels[0]); l++) {
+        const uint32_t features = l == 0 ? 0 : levels[l - 1]; /* plain C first, which is slow */
+        if ((ech_cpu_features() & features) != features) break;
+        ech_cpu_ops_init(&below, features);
+        if (strcmp(below.name, chosen.name) == 0) break;
+        const ech_cpu_ops *const tables[2] = { &chosen, &below };
+        for (int type = 0; type < ECH_PACK_COUNT; type++)
+            for (int act = 0; act < ECH_ACT_COUNT; act++)
+                for (size_t i = 0; i < sizeof SHAPES / sizeof SHAPES[0]; i++) {
+                    double ns[2];
+                    if (chosen.mm[type][act] == below.mm[type][act]) continue;
+                    race(tables, type, act, SHAPES[i], l == 0 ? 2 : 60, ns);
+                    n_races++;
+                    if (ns[0] <= 1.15 * ns[1]) continue;
+                    printf("  %s: pack type %d, activations %d, %u rows of %u: %.0f ns, %s %.0f\n",
+                           chosen.name, type, act, SHAPES[i].n_rows, SHAPES[i].k, ns[0], below.name,
+                           ns[1]);
+                    n_lost++;
+                }
+    }
+    printf("  %s: %u races, %u lost\n", chosen.name, n_races, n_lost);
+    assert_int_equal(n_lost, 0);
+}
+
 /* ---- two cores at work ------------------------------------------------------------------------
  */
 
@@ -155,7 +250,8 @@ static void CP11(void **state)
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test(name)
-    const struct CMUnitTest tests[] = { CASE(CP1), CASE(CP3), CASE(CP4), CASE(CP9), CASE(CP11) };
+    const struct CMUnitTest tests[] = { CASE(CP1), CASE(CP3), CASE(CP4),
+                                        CASE(CP8), CASE(CP9), CASE(CP11) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
