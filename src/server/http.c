@@ -320,6 +320,17 @@ static void take_trace_parent(ech_exchange *const x)
         x->trace_parent = ech_arena_strdup(&x->arena, ech_str_from(s));
 }
 
+/*
+ * The library's clock is for a connection without a request. Within one others run: those of the
+ * link for what comes too slowly or isn't taken, the request's own for the answer.
+ */
+static void set_idle(const ech_server *const server, struct MHD_Connection *const conn,
+                     const bool is_idle)
+{
+    const unsigned seconds = is_idle ? server->options.idle_timeout_s : 0;
+    (void)MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
+}
+
 /* x->fd is the library's end of the link's pair: what the watcher listens on. */
 static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connection *const conn)
 {
@@ -328,6 +339,7 @@ static ech_exchange *exchange_new(ech_server *const server, struct MHD_Connectio
     x->server = server;
     x->conn = conn;
     x->started_ns = ech_now_ns();
+    set_idle(server, conn, false);
     const union MHD_ConnectionInfo *const info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     x->fd = info != NULL ? info->connect_fd : -1;
@@ -363,12 +375,12 @@ void ech_exchange_free(ech_exchange *const x)
 static void on_completed(void *const cls, struct MHD_Connection *const conn, void **const con_cls,
                          const enum MHD_RequestTerminationCode code)
 {
-    (void)conn;
     (void)code;
     ech_server *const server = cls;
     ech_exchange *const x = *con_cls;
     if (x == NULL) return;
     *con_cls = NULL;
+    set_idle(server, conn, true);
     ech_watch_remove(&server->watch, x);
     (void)ech_fetch_add_relaxed(&server->http_errors[x->status / 100 < 6 ? x->status / 100 : 5], 1);
     /* Neither: it ended before it was whole; there was nothing to answer. */

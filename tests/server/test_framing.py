@@ -306,6 +306,31 @@ class Pace(unittest.TestCase):
         finally:
             self.assertEqual(s.stop(), 0)
 
+    def test_a_request_is_not_idle(self):
+        """--idle-timeout runs between requests alone: not while a body rests, nor while the client takes its answer slowly."""
+        s = Server("--header-timeout", "30", "--idle-timeout", "1", "--write-timeout", "30")
+        long = json.dumps({"content": "one two " * 100000}).encode()  # an answer that no buffers hold
+        try:
+            with socket.create_connection(("127.0.0.1", s.port), timeout=30) as rests, socket.socket() as slow:
+                slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                slow.settimeout(30)
+                slow.connect(("127.0.0.1", s.port))
+                slow.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(long) + long)
+                rests.sendall(POST + LENGTH + b"\r\n" + BODY[:5])
+                time.sleep(4)
+                rests.sendall(BODY[5:])
+                self.assertEqual(statuses(rests.recv(65536)), [200])
+                out = b""
+                while chunk := slow.recv(65536):  # until it is closed, a second after the answer
+                    out += chunk
+                self.assertGreater(len(json.loads(out.partition(b"\r\n\r\n")[2])["tokens"]), 200000)
+                begin = time.monotonic()
+                while rests.recv(65536):
+                    pass
+                self.assertLess(time.monotonic() - begin, 5)
+        finally:
+            self.assertEqual(s.stop(), 0)
+
     def test_waiting_for_the_answer_before_is_no_rest(self):
         """A second request that waits for its 100 behind an answer which takes longer than a rest may."""
         s = Server("--header-timeout", "1", "--max-running", "1", "--max-tokens", "100000")
