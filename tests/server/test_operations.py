@@ -349,6 +349,8 @@ class Keys(unittest.TestCase):
             write("# keys\nalice sk-a max-requests=2\nbob sk-b requests-per-minute=3\n\ncarol sk-c tokens-per-minute=30 weight=5\nsk-d\n")
             with serving("--api-key-file", path) as s:
                 ask = lambda key, **kw: s.call("POST", "/v1/completions", {**SHORT, **kw}, headers=bearer(key))
+                begin = time.monotonic()
+                is_late = lambda: time.monotonic() - begin > 18  # bob has a request more after 20 s: a machine as slow as that sees no refusal
                 self.assertEqual([ask(k)[0] for k in ("sk-a", "sk-b", "sk-c", "sk-d", "sk-e")], [200, 200, 200, 200, 401])
 
                 # At the same time: two run, the third is told to wait, and may come when one is done.
@@ -369,9 +371,10 @@ class Keys(unittest.TestCase):
                     self.assertLess(time.monotonic(), end)
 
                 # In a minute.
-                self.assertEqual([ask("sk-b")[0] for _ in range(3)], [200, 200, 429])
+                got = [ask("sk-b")[0] for _ in range(3)]
                 status, headers, body = ask("sk-b")
-                self.assertTrue(1 <= int(headers["retry-after"]) <= 21, headers)
+                self.assertTrue(is_late() or got == [200, 200, 429], got)
+                self.assertTrue(is_late() or 1 <= int(headers["retry-after"]) <= 21, headers)
 
                 # Tokens are counted when they are known: one request may overdraw, the next waits.
                 while (answer := ask("sk-c", max_tokens=20))[0] == 200:
@@ -390,7 +393,8 @@ class Keys(unittest.TestCase):
                 end = time.monotonic() + 5
                 while ask("sk-a2")[0] != 200:
                     self.assertLess(time.monotonic(), end)
-                self.assertEqual([ask(k)[0] for k in ("sk-a", "sk-b", "sk-c")], [401, 429, 401])
+                got = [ask(k)[0] for k in ("sk-a", "sk-b", "sk-c")]
+                self.assertTrue(got == [401, 429, 401] or (is_late() and got == [401, 200, 401]), got)
                 self.assertEqual(s.get("/requests", headers=bearer("sk-a2"))[0], 200)
                 hang_up(held[1])
 
