@@ -337,7 +337,7 @@ class Pace(unittest.TestCase):
         try:
             with socket.create_connection(("127.0.0.1", s.port), timeout=30) as first, \
                     socket.create_connection(("127.0.0.1", s.port), timeout=30) as c:
-                endless = b'{"prompt":"a","max_tokens":2000,"ignore_eos":true}'
+                endless = b'{"prompt":"a","max_tokens":2000,"n":32,"ignore_eos":true}'
                 first.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(endless) + endless)
                 self.assertTrue(s.wait_metric("num_requests_running", 1))
                 c.sendall(POST + LENGTH + b"\r\n" + BODY)
