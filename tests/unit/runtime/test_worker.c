@@ -394,26 +394,36 @@ static void children_ignore_what_is_sent_to_all(void **state)
     OK(ech_worker_close(&w, &err));
 }
 
-/* Whether the process has a descriptor of that file. */
-static bool has_open(int pid, const char *file)
+/* Descriptors of the process; with a file, those of that file. */
+static int n_open(int pid, const char *file)
 {
-    bool found = false;
+    int n_found = 0;
     char path[300], target[256];
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *dir = opendir(path);
     assert_non_null(dir);
-    for (const struct dirent *e; !found && (e = readdir(dir)) != NULL;) {
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
         snprintf(path, sizeof path, "/proc/%d/fd/%s", pid, e->d_name);
         const ssize_t n = readlink(path, target, sizeof target - 1);
         target[n > 0 ? n : 0] = '\0';
-        found = strcmp(target, file) == 0;
+        n_found += n > 0 && (file == NULL || strcmp(target, file) == 0);
     }
     closedir(dir);
-    return found;
+    return n_found;
+}
+
+static void kill_child(ech_worker *w, uint32_t child)
+{
+    ech_child_info info;
+    kill(pid_of(w, child), SIGKILL);
+    do {
+        usleep(1000);
+        OK(ech_worker_child_info(w, child, &info, &err));
+    } while (info.state == ECH_CHILD_READY);
 }
 
 /* A file of the owner's can't be kept open by a child, nor a connection: the first child's and a
- * replacement's descriptors are its own. */
+ * replacement's descriptors are its own. Its sister's are not either: the zygote knows her then. */
 static void children_have_no_descriptor_of_their_owner(void **state)
 {
     (void)state;
@@ -422,9 +432,18 @@ static void children_have_no_descriptor_of_their_owner(void **state)
     FILE *f = fopen(path, "w"); /* without O_CLOEXEC */
     assert_non_null(f);
     ech_worker *w = ready(1, 1);
-    assert_true(has_open(getpid(), path));
+    assert_int_equal(n_open(getpid(), path), 1);
+    const int firsts[] = { pid_of(w, 0), pid_of(w, 1) };
+    const int n_first[] = { n_open(firsts[0], NULL), n_open(firsts[1], NULL) };
     for (uint32_t c = 0; c < 2; c++)
-        assert_false(has_open(pid_of(w, c), path));
+        assert_int_equal(n_open(firsts[c], path), 0);
+    for (uint32_t c = 0; c < 2; c++) {
+        kill_child(w, c);
+        OK(ech_worker_replace(w, c, &err));
+        assert_int_not_equal(pid_of(w, c), firsts[c]);
+        assert_int_equal(n_open(pid_of(w, c), path), 0);
+        assert_int_equal(n_open(pid_of(w, c), NULL), n_first[c]);
+    }
     OK(ech_worker_close(&w, &err));
     fclose(f);
     unlink(path);
