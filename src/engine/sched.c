@@ -561,37 +561,24 @@ static uint32_t prompt_room(const ech_sched *s, const ech_step_plan *plan)
     return rows < more ? rows : more;
 }
 
-/* The prompt nearest to its end, and no other. */
-static void plan_shortest(ech_sched *s, double budget, ech_step_plan *plan)
-{
-    ech_seq *const seq = shortest_prompt(s, plan);
-    const uint32_t room = prompt_room(s, plan);
-    if (budget < 1 || seq == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING) return;
-    uint32_t n = rows_for(s, seq->n_sent, budget);
-    if (n > room) n = room;
-    const uint32_t ready = ready_rows(s, seq);
-    (void)plan_rows(s, seq, n < ready ? n : ready, plan);
-}
-
-/* Half the budget to the prompt nearest to its end, all that is left to the oldest, then on. */
+/*
+ * Half the budget to the prompt nearest to its end, all that is left to the oldest, then on. Where
+ * answers begin, the nearest gets all, and no other anything.
+ */
 static void plan_prompts(ech_sched *s, double budget, ech_step_plan *plan)
 {
     for (bool is_first = true;; is_first = false) {
         const uint32_t room = prompt_room(s, plan);
-        ech_seq *seq = oldest_prompt(s, plan);
-        if (budget < 1 || room == 0 || seq == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING)
+        ech_seq *const oldest = oldest_prompt(s, plan);
+        if (budget < 1 || room == 0 || oldest == NULL || plan->n_items == ECH_SCHED_MAX_RUNNING)
             return;
-        uint32_t most = rows_for(s, seq->n_sent, budget);
-        if (most > room) most = room;
-        ech_seq *const shortest = is_first ? shortest_prompt(s, plan) : seq;
-        if (shortest != seq) {
-            seq = shortest;
-            most = rows_for(s, seq->n_sent, budget / 2);
-            if (most > (room + 1) / 2) most = (room + 1) / 2;
-        }
-        const uint32_t ready = ready_rows(s, seq);
-        const uint32_t n = plan_rows(s, seq, ready < most ? ready : most, plan);
-        if (n == 0) return; /* no pages, or no logits: wait for the next step */
+        ech_seq *const seq = is_first ? shortest_prompt(s, plan) : oldest;
+        const bool is_half = seq != oldest && !s->opens;
+        const uint32_t most = is_half ? (room + 1) / 2 : room, ready = ready_rows(s, seq);
+        uint32_t n = rows_for(s, seq->n_sent, is_half ? budget / 2 : budget);
+        if (n > most) n = most;
+        n = plan_rows(s, seq, n < ready ? n : ready, plan);
+        if (n == 0 || s->opens) return; /* no pages, or no logits: wait for the next step */
         budget -= ech_sched_row_cost(s, seq->n_sent, n);
     }
 }
@@ -609,10 +596,7 @@ void ech_sched_plan(ech_sched *s, int64_t now_ns, uint32_t prompt_cost, ech_step
     const double left = plan_ahead(s, cost, plan);
     if (!plan->needs_drain && s->only == NULL) admit_some(s, now_ns, rows, plan);
     plan_single_rows(s, plan);
-    if (s->opens)
-        plan_shortest(s, left, plan);
-    else
-        plan_prompts(s, left, plan);
+    plan_prompts(s, left, plan);
     if (plan->n_items > 0 || !s->gathers) return;
     s->gathers = false; /* there was room for no other prompt */
     plan_single_rows(s, plan);
