@@ -96,8 +96,8 @@ typedef struct ech_engine_options {
                                before the step's requests fail; 0: 3 */
     uint64_t event_bytes;   /* unread event bytes at which a choice is taken out of the batch until
                                its events are read; 0: 1 MiB */
-    const char *trace_path; /* NULL, or where a Chrome trace of every step goes at close; made at
-                               open, EIO where that can't be */
+    const char *trace_path; /* NULL, or the file that a Chrome trace of every step goes to at close;
+                               an error of open where that can't be written */
     ech_pooling pooling;    /* of embeddings; default: what the model's files say */
 } ech_engine_options;
 

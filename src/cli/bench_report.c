@@ -385,14 +385,9 @@ static void plot_request(FILE *const f, const ech_bench_run *const run, const si
                   i * 6 + 10, x2 - x1, r->ok ? "#2457c5" : "#b3261e");
 }
 
-/*
- * Written without a library: rectangles are all it has. False with errno when the file can't be
- * written.
- */
-bool ech_bench_plot(const ech_bench_run *const run, const char *const path)
+/* Written without a library: rectangles are all it has. */
+bool ech_bench_plot(const ech_bench_run *const run, FILE *const f)
 {
-    FILE *const f = fopen(path, "w");
-    if (f == NULL) return false;
     const double scale = 800 / (run->seconds > 0 ? run->seconds * 1e3 : 1);
     const size_t below = run->n * 6 + 30;
     (void)fprintf(f,
@@ -405,5 +400,6 @@ bool ech_bench_plot(const ech_bench_run *const run, const char *const path)
     (void)fprintf(
         f, "<text x=\"30\" y=\"%zu\">0 s</text><text x=\"800\" y=\"%zu\">%.1f s</text>\n</svg>\n",
         below, below, run->seconds);
-    return fclose(f) == 0;
+    const bool bad = ferror(f) != 0;
+    return fclose(f) == 0 && !bad;
 }

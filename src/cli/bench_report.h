@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* One request. first_ns is 0 when no token came. */
 typedef struct ech_bench_record {
@@ -38,7 +39,8 @@ typedef struct ech_bench_run {
 json_t *ech_bench_sum_up(const ech_bench_run *run);
 /* The numbers of the object as lines, then a histogram of each time. */
 void ech_bench_print(const ech_bench_run *run, const json_t *sums);
-/* A line per request: grey while it waits for its first token, blue while tokens come. */
-bool ech_bench_plot(const ech_bench_run *run, const char *path);
+/* A line per request: grey while it waits for its first token, blue while tokens come. Closes f;
+ * false with errno when not all of it was written. */
+bool ech_bench_plot(const ech_bench_run *run, FILE *f);
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "src/base/buf.h"
 #include "src/base/error.h"
+#include "src/base/os/newfile.h"
 #include "src/cli/bench.h"
 #include "src/cli/bench_model.h"
 #include "src/cli/last_run.h"
@@ -268,23 +269,13 @@ static ech_status load_saved(json_t **ret, ech_error *err)
     return rc;
 }
 
-/*
- * Beside its place, then renamed in: whole or not there. Written after all rows, so that a saved
- * run is one that ended.
- */
-static ech_status save_rows(const json_t *rows, ech_error *err)
+/* Written after all rows, so that a saved run is one that ended. */
+static ech_status save_rows(ech_new_file *file, const json_t *rows, ech_error *err)
 {
-    ech_buf part = { 0 };
     if (save_path == NULL) return ECH_OK;
-    if (ech_buf_printf(&part, "%s.part", save_path) != ECH_OK)
-        return ech_fail(err, ECH_ENOMEM, "saving %s: out of memory", save_path);
-    ech_status rc = ECH_OK;
-    if (json_dump_file(rows, part.data, JSON_INDENT(2)) != 0 || rename(part.data, save_path) != 0) {
-        rc = ech_fail_errno(err, ECH_EIO, "saving %s", save_path);
-        (void)unlink(part.data);
-    }
-    ech_buf_fini(&part);
-    return rc;
+    if (json_dumpfd(rows, file->fd, JSON_INDENT(2)) != 0)
+        return ech_fail_errno(err, ECH_EIO, "saving %s", save_path);
+    return ech_new_file_keep(file, err);
 }
 
 /* ---- running ---- */
@@ -329,7 +320,7 @@ static ech_status run_tests(ech_bench *b, const ech_bench_subject *s, const ech_
         (void)json_dumpf(rows, stdout, JSON_INDENT(2));
         (void)printf("\n");
     }
-    return save_rows(rows, err);
+    return ECH_OK;
 }
 
 /*
@@ -344,13 +335,17 @@ static ech_status bench(const char *path, ech_error *err)
     ech_machine_info machine = { .struct_size = sizeof machine };
     ech_bench_subject subject = { .version = ECH_VERSION };
     json_t *old = NULL, *const rows = json_array();
+    ech_new_file saved = { 0 };
     ech_status rc =
         rows != NULL ? load_saved(&old, err) : ech_fail(err, ECH_ENOMEM, "bench: out of memory");
+    if (rc == ECH_OK && save_path != NULL) rc = ech_new_file_open(&saved, save_path, 0644, err);
     if (rc == ECH_OK) rc = ech_machine_info_get(&machine, err);
     subject.cpu = machine.cpu;
     if (rc == ECH_OK) rc = open_engine(&b, path, tests, n, &subject, err);
     if (rc == ECH_OK) rc = run_tests(&b, &subject, tests, n, old, rows, err);
+    if (rc == ECH_OK) rc = save_rows(&saved, rows, err);
     if (rc == ECH_OK) ech_last_run_keep("bench", b.engine);
+    ech_new_file_fini(&saved);
     ech_meter_close(&b.meter);
     ech_engine_close(&b.engine);
     json_decref(old);

@@ -23,6 +23,7 @@
 #include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/os/newfile.h"
 #include "src/cli/bench.h"
 
 #define N_TRIPS   20000u
@@ -372,14 +373,21 @@ static void print_table(void)
                numbers[i].label, numbers[i].p50, numbers[i].p99, numbers[i].p999);
 }
 
-/* What the file doesn't have is left out: older files lack newer numbers. */
-static ech_status print_ratios(ech_error *const err)
+/* Before anything is measured: the files that can't be read or written. */
+static ech_status look_at_files(json_t **const ret_old, ech_error *const err)
 {
     json_error_t je;
-    json_t *const old = json_load_file(compare_file, 0, &je);
-    if (old == NULL)
-        return ech_fail_at(err, ECH_EFORMAT, je.line, je.column, je.position, "reading %s: %s",
-                           compare_file, je.text);
+    if (trace_file != NULL) ECH_TRY(ech_new_file_try(trace_file, err));
+    if (compare_file == NULL) return ECH_OK;
+    *ret_old = json_load_file(compare_file, 0, &je);
+    if (*ret_old != NULL) return ECH_OK;
+    return ech_fail_at(err, ECH_EFORMAT, je.line, je.column, je.position, "reading %s: %s",
+                       compare_file, je.text);
+}
+
+/* What the file doesn't have is left out: older files lack newer numbers. */
+static void print_ratios(const json_t *const old)
+{
     printf("%-48s %9s %9s %9s\n", "ratio to the file's numbers", "p50", "p99", "p99.9");
     for (size_t i = 0; i < N_NUMBERS; i++) {
         const json_t *const o = json_object_get(old, numbers[i].name);
@@ -389,8 +397,6 @@ static ech_status print_ratios(ech_error *const err)
                numbers[i].p99 / json_number_value(json_object_get(o, "p99")),
                numbers[i].p999 / json_number_value(json_object_get(o, "p999")));
     }
-    json_decref(old);
-    return ECH_OK;
 }
 
 /* Closing may fail as well; the first error is the one that is reported. */
@@ -398,7 +404,9 @@ static int run(const int argc, char **const argv)
 {
     (void)argv;
     ech_error err = { 0 };
+    json_t *old = NULL;
     if (argc > 0) return ech_usage_error("bench runtime takes no arguments");
+    if (look_at_files(&old, &err) != ECH_OK) return ech_report(&err);
     /* The child that is killed to time its replacement would be a warning each time. */
     ech_log_set_level(ECH_LOG_ERROR);
     int64_t *const ns = calloc(N_TRIPS, sizeof *ns);
@@ -408,15 +416,18 @@ static int run(const int argc, char **const argv)
     if (rc == ECH_OK && trace_file != NULL) rc = ech_worker_trace_write(worker, trace_file, &err);
     ech_error closing = { 0 };
     const ech_status closed = ech_worker_close(&worker, &closing);
-    if (rc != ECH_OK) return ech_report(&err);
-    if (closed != ECH_OK) return ech_report(&closing);
+    if (rc != ECH_OK || closed != ECH_OK) {
+        json_decref(old);
+        return ech_report(rc != ECH_OK ? &err : &closing);
+    }
     if (as_json) {
         print_json();
     } else {
         print_table();
     }
-    if (compare_file != NULL) rc = print_ratios(&err);
-    return rc == ECH_OK ? ECH_EXIT_OK : ech_report(&err);
+    if (old != NULL) print_ratios(old);
+    json_decref(old);
+    return ECH_EXIT_OK;
 }
 
 static const ech_option OPTIONS[] = {

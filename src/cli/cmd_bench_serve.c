@@ -21,6 +21,8 @@
 
 #include "src/base/atomic.h"
 #include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/base/os/newfile.h"
 #include "src/cli/bench.h"
 #include "src/cli/bench_report.h"
 #include "src/cli/http_client.h"
@@ -80,6 +82,7 @@ typedef struct load {
     char *served;       /* the model that the server named, NULL: none */
     char **lines;       /* [n_lines] of the dataset file */
     size_t n_lines;
+    ech_new_file plot;
     int64_t start_ns;
     int64_t next;   /* atomic: index of the next request */
     int64_t done;   /* atomic */
@@ -348,8 +351,16 @@ static void print_first_failure(const load *const l, const int64_t failed)
     }
 }
 
+static ech_status plot(load *const l, const ech_bench_run *const bench, ech_error *const err)
+{
+    FILE *const f = ech_new_file_stream(&l->plot);
+    if (f == NULL || !ech_bench_plot(bench, f))
+        return ech_fail_errno(err, ECH_EIO, "writing %s", plot_file);
+    return ech_new_file_keep(&l->plot, err);
+}
+
 /* The report comes also when requests failed: those that did not are measured. */
-static int report(const load *const l)
+static int report(load *const l)
 {
     const ech_bench_run bench = {
         .records = l->records,
@@ -377,8 +388,8 @@ static int report(const load *const l)
     }
     json_decref(out);
     print_first_failure(l, failed);
-    if (plot_file != NULL && !ech_bench_plot(&bench, plot_file))
-        return ech_usage_error("can't write %s: %s", plot_file, strerror(errno));
+    ech_error err;
+    if (plot_file != NULL && plot(l, &bench, &err) != ECH_OK) return ech_report(&err);
     return failed > 0 ? ECH_EXIT_FAILED : ECH_EXIT_OK;
 }
 
@@ -386,6 +397,7 @@ static int report(const load *const l)
 static void load_fini(load *const l)
 {
     ech_url_close(&l->url);
+    ech_new_file_fini(&l->plot);
     for (int64_t i = 0; i < n_prompts && l->records != NULL; i++) {
         free(l->records[i].gaps_ms);
     }
@@ -408,6 +420,8 @@ static int run(const int argc, char **const argv)
     if (l.records == NULL || l.arrive_ns == NULL) {
         rc = ech_usage_error("there is no memory for %lld requests", (long long)n_prompts);
     } else if (ech_url_open(url_text, &l.url, &err) != ECH_OK) {
+        rc = ech_report(&err);
+    } else if (plot_file != NULL && ech_new_file_open(&l.plot, plot_file, 0644, &err) != ECH_OK) {
         rc = ech_report(&err);
     }
     if (rc == ECH_EXIT_OK) rc = read_lines(&l);

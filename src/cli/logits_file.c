@@ -10,7 +10,7 @@
  *     ids    [n_windows][ctx]       int32, what was scored
  *     rows   [n_windows][n_rows][vocab]   float32
  *
- * Invariant: a file under its name is whole. It is written as NAME.part and renamed by finish().
+ * Invariant: a file under its name is whole. It gets its name in finish().
  * What is read is input: nothing of it is used before shape, length and ids are those of this
  * run.
  */
@@ -25,6 +25,7 @@
 
 #include "src/base/buf.h"
 #include "src/base/error.h"
+#include "src/base/os/newfile.h"
 
 #define MAGIC        "ECHLOGIT"
 #define VERSION      1u
@@ -33,7 +34,8 @@
 struct ech_logits_file {
     int fd;
     ech_logits_shape shape;
-    ech_buf path, part; /* part is empty for a file that is read */
+    ech_buf path;
+    ech_new_file made; /* fd is its own; not open for a file that is read */
 };
 
 /* A layout of fixed-width fields without gaps; reserved bytes are 0. */
@@ -82,13 +84,12 @@ static ech_status write_at(ech_logits_file *f, uint64_t at, const void *data, ui
 {
     for (uint64_t done = 0; done < len;) {
         const ssize_t n = pwrite(f->fd, (const char *)data + done, len - done, (off_t)(at + done));
-        if (n <= 0) return ech_fail_errno(err, ECH_EIO, "writing %s", f->part.data);
+        if (n <= 0) return ech_fail_errno(err, ECH_EIO, "writing %s", f->path.data);
         done += (uint64_t)n;
     }
     return ECH_OK;
 }
 
-/* On failure nothing is left: neither memory nor an empty .part. */
 static ech_status make(ech_logits_file **ret, const char *path, const ech_logits_shape *shape,
                        bool creates, ech_error *err)
 {
@@ -96,21 +97,20 @@ static ech_status make(ech_logits_file **ret, const char *path, const ech_logits
     if (f == NULL) return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", path);
     f->fd = -1;
     f->shape = *shape;
-    if (ech_buf_puts(&f->path, path) != ECH_OK ||
-        (creates && ech_buf_printf(&f->part, "%s.part", path) != ECH_OK)) {
-        ech_logits_file_close(&f);
-        return ech_fail(err, ECH_ENOMEM, "opening %s: out of memory", path);
+    ech_status rc = ech_buf_puts(&f->path, path);
+    if (rc != ECH_OK) (void)ech_fail(err, rc, "opening %s: out of memory", path);
+    if (rc == ECH_OK && creates) {
+        rc = ech_new_file_open(&f->made, path, 0644, err);
+        f->fd = f->made.fd;
+    } else if (rc == ECH_OK) {
+        f->fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (f->fd < 0) rc = ech_fail_errno(err, ECH_EIO, "opening %s", path);
     }
-    f->fd = creates ? open(f->part.data, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)
-                    : open(path, O_RDONLY | O_CLOEXEC);
-    if (f->fd < 0) {
-        ech_buf_fini(&f->part); /* nothing to remove */
-        const ech_status rc = ech_fail_errno(err, ECH_EIO, "opening %s", path);
+    if (rc == ECH_OK)
+        *ret = f;
+    else
         ech_logits_file_close(&f);
-        return rc;
-    }
-    *ret = f;
-    return ECH_OK;
+    return rc;
 }
 
 /*
@@ -128,7 +128,8 @@ ech_status ech_logits_file_create(ech_logits_file **ret, const char *path,
                  .n_rows = shape->n_rows };
     memcpy(h.magic, MAGIC, sizeof h.magic);
     ECH_TRY(make(&f, path, shape, true, err));
-    ech_status rc = write_at(f, 0, &h, sizeof h, err);
+    ech_status rc = ech_new_file_take(&f->made, file_bytes(shape), err);
+    if (rc == ECH_OK) rc = write_at(f, 0, &h, sizeof h, err);
     if (rc == ECH_OK) rc = write_at(f, sizeof h, ids, ids_bytes(shape), err);
     if (rc != ECH_OK) {
         ech_logits_file_close(&f);
@@ -228,10 +229,7 @@ ech_status ech_logits_file_read(ech_logits_file *f, uint32_t window, uint32_t ro
  */
 ech_status ech_logits_file_finish(ech_logits_file *f, ech_error *err)
 {
-    if (rename(f->part.data, f->path.data) != 0)
-        return ech_fail_errno(err, ECH_EIO, "renaming %s", f->part.data);
-    ech_buf_fini(&f->part);
-    return ECH_OK;
+    return ech_new_file_keep(&f->made, err);
 }
 
 /* A file that wasn't finished is removed. */
@@ -239,10 +237,11 @@ void ech_logits_file_close(ech_logits_file **file)
 {
     ech_logits_file *const f = *file;
     if (f == NULL) return;
-    if (f->part.len > 0) (void)unlink(f->part.data);
-    if (f->fd >= 0) (void)close(f->fd);
+    if (f->made.path != NULL)
+        ech_new_file_fini(&f->made);
+    else if (f->fd >= 0)
+        (void)close(f->fd);
     ech_buf_fini(&f->path);
-    ech_buf_fini(&f->part);
     free(f);
     *file = NULL;
 }

@@ -126,7 +126,8 @@ void *ech_engine_thread(void *engine);
 typedef struct ech_open_how {
     const void *chip_options; // NULL: the cpu chip's
     size_t chip_options_bytes;
-    bool is_packing; // for ech_engine_pack()
+    bool is_packing;    // for ech_engine_pack()
+    const char *output; // and where to; NULL: the cache
 } ech_open_how;
 
 ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options *options,

@@ -59,6 +59,14 @@ static ech_status find_in_cache(ech_engine *e, ech_error *err)
     return ECH_OK;
 }
 
+/* What can't be written is said before everything is packed for it. */
+static ech_status try_output(ech_engine *e, ech_error *err)
+{
+    ech_loading *const l = &e->loading;
+    if (l->output != NULL) return ech_cache_try_file(e->model, l->output, err);
+    return ech_cache_try(e->model, &l->key, l->folder, err);
+}
+
 ech_status ech_load_find(ech_engine *e, ech_error *err)
 {
     ech_loading *const l = &e->loading;
@@ -70,6 +78,7 @@ ech_status ech_load_find(ech_engine *e, ech_error *err)
         ECH_TRY(find_in_cache(e, err));
     if (l->is_packing && !l->has_file && e->options.no_cache)
         ECH_TRY(ech_cache_key_make(e->model, &l->key, err));
+    if (l->is_packing && !l->has_file) ECH_TRY(try_output(e, err));
     l->was_there = l->has_file;
     l->tables = l->file.section; /* the engine's thread is done with the file when it likes */
     l->tables_bytes = l->file.section_bytes;
@@ -178,7 +187,7 @@ static bool wait_tokenizer(ech_engine *e)
 /* ---- writing ---- */
 
 /* To the cache, or to a file that the user named. */
-static ech_status write_file(ech_engine *e, const char *file, bool (*stop)(void *), ech_error *err)
+static ech_status write_file(ech_engine *e, bool (*stop)(void *), ech_error *err)
 {
     ech_loading *const l = &e->loading;
     ech_buf tables = { 0 };
@@ -194,8 +203,8 @@ static ech_status write_file(ech_engine *e, const char *file, bool (*stop)(void 
     };
     if (rc != ECH_OK)
         rc = ech_fail(err, rc, "packing %s: out of memory", e->model_info.path);
-    else if (file != NULL)
-        rc = ech_cache_write_file(&content, file, err);
+    else if (l->output != NULL)
+        rc = ech_cache_write_file(&content, l->output, err);
     else
         rc = ech_cache_write(&content, l->folder, err);
     ech_buf_fini(&tables);
@@ -212,7 +221,7 @@ static void *writer_main(void *arg)
     ech_engine *const e = arg;
     ech_error err = { .code = ECH_OK };
     if (!wait_tokenizer(e)) return NULL;
-    const ech_status rc = write_file(e, NULL, wants_stop, &err);
+    const ech_status rc = write_file(e, wants_stop, &err);
     if (rc != ECH_OK && rc != ECH_ECANCELLED)
         ech_log(ECH_LOG_WARN, "%s; the next start packs the model again", err.text);
     return NULL;
@@ -290,21 +299,20 @@ void ech_load_fini(ech_engine *e)
 
 /* ---- packing alone ---- */
 
-static ech_status write_packed(ech_engine *e, const char *file, ech_pack_report *r, ech_error *err)
+static ech_status write_packed(ech_engine *e, ech_pack_report *r, ech_error *err)
 {
     ech_loading *const l = &e->loading;
     if (!l->is_fresh)
         return ech_fail(err, ECH_EIO, "packing %s: its files changed while they were read",
                         e->model_info.path);
-    if (file != NULL)
-        (void)snprintf(r->path, sizeof r->path, "%s", file);
+    if (l->output != NULL)
+        (void)snprintf(r->path, sizeof r->path, "%s", l->output);
     else
         (void)ech_cache_path(l->folder, l->key.hex, r->path);
-    return write_file(e, file, NULL, err);
+    return write_file(e, NULL, err);
 }
 
-static ech_status pack_and_write(ech_engine *e, const char *file, ech_pack_report *r,
-                                 ech_error *err)
+static ech_status pack_and_write(ech_engine *e, ech_pack_report *r, ech_error *err)
 {
     sigset_t too_large, old;
     for (uint32_t i = 0; i < ech_model_n_sources(e->model); i++)
@@ -316,7 +324,7 @@ static ech_status pack_and_write(ech_engine *e, const char *file, ech_pack_repor
     (void)sigemptyset(&too_large);
     (void)sigaddset(&too_large, SIGXFSZ); /* is an error of write here */
     (void)pthread_sigmask(SIG_BLOCK, &too_large, &old);
-    const ech_status rc = write_packed(e, file, r, err);
+    const ech_status rc = write_packed(e, r, err);
     const struct timespec now = { 0 };
     if (sigismember(&old, SIGXFSZ) == 0) /* it was reported: it must not come when let through */
         (void)sigtimedwait(&too_large, NULL, &now);
@@ -335,7 +343,7 @@ ech_status ech_engine_pack(const ech_engine_options *options, const char *file,
     o.max_running = 1;
     o.packed = NULL;
     o.no_cache = file != NULL;
-    const ech_open_how how = { .is_packing = true };
+    const ech_open_how how = { .is_packing = true, .output = file };
     ECH_TRY(ech_engine_open_how(&e, &o, &how, err));
     ech_status rc = ECH_OK;
     if (e->loading.was_there) {
@@ -343,7 +351,7 @@ ech_status ech_engine_pack(const ech_engine_options *options, const char *file,
         ret_report->packed_bytes = e->model_info.packed_bytes;
         (void)ech_cache_path(e->loading.folder, e->loading.key.hex, ret_report->path);
     } else {
-        rc = pack_and_write(e, file, ret_report, err);
+        rc = pack_and_write(e, ret_report, err);
     }
     ech_engine_close(&e);
     return rc;

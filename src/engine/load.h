@@ -22,10 +22,11 @@ typedef struct ech_loading {
     bool uses_cache;
     bool is_small; /* faster packed than looked up: not written to the cache by itself */
     bool has_file;
-    bool was_there;  /* at the start */
-    bool is_mapped;  /* the weights are the file */
-    bool is_packing; /* ech_engine_pack(): the caller writes the file */
-    bool is_fresh;   /* packed from the model's files, which did not change meanwhile */
+    bool was_there;     /* at the start */
+    bool is_mapped;     /* the weights are the file */
+    bool is_packing;    /* ech_engine_pack(): the caller writes the file */
+    const char *output; /* of packing: where to; NULL: the cache */
+    bool is_fresh;      /* packed from the model's files, which did not change meanwhile */
     double pack_s;
     char folder[ECH_MODEL_PATH_MAX];
     ech_cache_key key;

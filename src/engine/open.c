@@ -13,6 +13,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/os/newfile.h"
 #include "src/base/os/process.h"
 #include "src/chip/kv.h"
 #include "src/chip/sampler_program.h"
@@ -278,9 +279,7 @@ ech_status ech_engine_open_on(ech_engine **ret_engine, const ech_engine_options 
 static ech_status take_trace_path(ech_engine *e, const char *path, ech_error *err)
 {
     if (path == NULL) return ECH_OK;
-    FILE *const f = fopen(path, "ae");
-    if (f == NULL) return ech_fail_errno(err, ECH_EIO, "opening the trace %s", path);
-    (void)fclose(f);
+    ECH_TRY(ech_new_file_try(path, err));
     e->trace_path = strdup(path);
     if (e->trace_path == NULL) return ech_fail(err, ECH_ENOMEM, "making an engine: out of memory");
     return ECH_OK;
@@ -303,6 +302,7 @@ ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options
     e->chip_options = how->chip_options;
     e->chip_options_bytes = how->chip_options_bytes;
     e->loading.is_packing = how->is_packing;
+    e->loading.output = how->output;
     fill_defaults(&e->options);
     ech_status rc = take_trace_path(e, options->trace_path, err);
     if (rc == ECH_OK) rc = start(e, options, err);

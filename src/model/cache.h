@@ -110,6 +110,13 @@ typedef struct ech_cache_content {
 ech_status ech_cache_write(const ech_cache_content *c, const char *folder, ech_error *err);
 /* The same to a path that the user chose, replacing what is there. */
 ech_status ech_cache_write_file(const ech_cache_content *c, const char *path, ech_error *err);
+/*
+ * Before a model is packed for nothing: whether these two could write it, with space for its
+ * weights. Nothing is left of the attempt but the folder.
+ */
+ech_status ech_cache_try(const ech_model *model, const ech_cache_key *key, const char *folder,
+                         ech_error *err);
+ech_status ech_cache_try_file(const ech_model *model, const char *path, ech_error *err);
 
 /* ---- shared by the files of the cache ---- */
 

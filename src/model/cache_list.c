@@ -18,15 +18,14 @@
 
 #define TMP ".tmp"
 
-/* "<key>.echelon", or that and ".tmp": a file that is being written, or was. */
+/* "<key>.echelon", or that, anything and ".tmp": a file that is being written, or was. */
 static bool is_ours(const char *const name, bool *const ret_unfinished)
 {
-    char base[64];
+    char base[ECH_CACHE_NAME + sizeof ECH_CACHE_SUFFIX];
     const size_t len = strlen(name), tail = sizeof TMP - 1;
-    if (len <= tail || len >= sizeof base) return false;
-    *ret_unfinished = strcmp(name + len - tail, TMP) == 0;
-    (void)snprintf(base, sizeof base, "%.*s", (int)(*ret_unfinished ? len - tail : len), name);
-    return ech_cache_is_name(base);
+    (void)snprintf(base, sizeof base, "%.*s", (int)sizeof base - 1, name);
+    *ret_unfinished = len > tail && strcmp(name + len - tail, TMP) == 0;
+    return ech_cache_is_name(*ret_unfinished ? base : name);
 }
 
 typedef void visit_fn(void *ctx, const char *path, bool unfinished);

@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "src/base/error.h"
+#include "src/base/os/newfile.h"
 #include "src/model/cache.h"
 #include "src/model/internal.h"
 
@@ -44,22 +44,6 @@ static ech_status write_at(const ech_cache_content *const c, const int fd, const
         done += (size_t)n;
     }
     return ECH_OK;
-}
-
-/* Says now what would fail after gigabytes. */
-static ech_status take_space(const int fd, const char *const path, const uint64_t bytes,
-                             ech_error *const err)
-{
-    struct statvfs fs;
-    if (fallocate(fd, 0, 0, (off_t)bytes) == 0) return ECH_OK;
-    const bool unsupported = errno == EOPNOTSUPP;
-    if (!unsupported && errno != ENOSPC)
-        return ech_fail_errno(err, ECH_EIO, "taking %" PRIu64 " bytes for %s", bytes, path);
-    if (fstatvfs(fd, &fs) != 0) return ech_fail_errno(err, ECH_EIO, "looking at %s", path);
-    const uint64_t there = (uint64_t)fs.f_bavail * fs.f_frsize;
-    if (unsupported && there >= bytes) return ECH_OK;
-    return ech_fail(err, ECH_EIO, "writing %s: it takes %" PRIu64 " bytes, %" PRIu64 " are free",
-                    path, bytes, there);
 }
 
 /* ---- the content ---- */
@@ -132,8 +116,7 @@ static ech_status write_all(const ech_cache_content *const c, const int fd, cons
     ech_image_entry *const entries = malloc(plan->n_entries * sizeof *entries);
     if (entries == NULL) return ech_fail(err, ECH_ENOMEM, "writing %s: out of memory", path);
     memcpy(entries, plan->entries, plan->n_entries * sizeof *entries);
-    ech_status rc = take_space(fd, path, make_tail(c).file_bytes, err);
-    if (rc == ECH_OK) rc = write_entries(c, fd, path, entries, plan->n_entries, err);
+    ech_status rc = write_entries(c, fd, path, entries, plan->n_entries, err);
     if (rc == ECH_OK) rc = write_tail(c, fd, path, err);
     if (rc == ECH_OK) rc = write_head(c, fd, path, entries, plan->n_entries, err);
     if (rc == ECH_OK && fdatasync(fd) != 0) rc = ech_fail_errno(err, ECH_EIO, "writing %s", path);
@@ -144,17 +127,22 @@ static ech_status write_all(const ech_cache_content *const c, const int fd, cons
 ech_status ech_cache_write_file(const ech_cache_content *const c, const char *const path,
                                 ech_error *const err)
 {
-    char beside[ECH_MODEL_PATH_MAX];
-    const int n = snprintf(beside, sizeof beside, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof beside)
-        return ech_fail(err, ECH_EINVAL, "writing packed weights: the path is too long: %s", path);
-    const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return ech_fail_errno(err, ECH_EIO, "making %s", beside);
-    ech_status rc = write_all(c, fd, beside, err);
-    if (close(fd) != 0 && rc == ECH_OK) rc = ech_fail_errno(err, ECH_EIO, "writing %s", beside);
-    if (rc == ECH_OK && rename(beside, path) != 0)
-        rc = ech_fail_errno(err, ECH_EIO, "renaming %s to %s", beside, path);
-    if (rc != ECH_OK) (void)unlink(beside);
+    ech_new_file f;
+    ECH_TRY(ech_new_file_open(&f, path, 0600, err));
+    ech_status rc = ech_new_file_take(&f, make_tail(c).file_bytes, err);
+    if (rc == ECH_OK) rc = write_all(c, f.fd, path, err);
+    if (rc == ECH_OK) rc = ech_new_file_keep(&f, err);
+    ech_new_file_fini(&f);
+    return rc;
+}
+
+ech_status ech_cache_try_file(const ech_model *const model, const char *const path,
+                              ech_error *const err)
+{
+    ech_new_file f;
+    ECH_TRY(ech_new_file_open(&f, path, 0600, err));
+    const ech_status rc = ech_new_file_take(&f, model->layout.image_bytes, err);
+    ech_new_file_fini(&f);
     return rc;
 }
 
@@ -197,6 +185,17 @@ static ech_status lock_folder(const ech_cache_content *const c, const char *cons
     return ECH_OK;
 }
 
+ech_status ech_cache_try(const ech_model *const model, const ech_cache_key *const key,
+                         const char *const folder, ech_error *const err)
+{
+    char path[ECH_MODEL_PATH_MAX];
+    if (!ech_cache_path(folder, key->hex, path))
+        return ech_fail(err, ECH_EINVAL, "writing packed weights: the path is too long: %s",
+                        folder);
+    ECH_TRY(make_folder(folder, err));
+    return ech_cache_try_file(model, path, err);
+}
+
 ech_status ech_cache_write(const ech_cache_content *const c, const char *const folder,
                            ech_error *const err)
 {
@@ -204,7 +203,8 @@ ech_status ech_cache_write(const ech_cache_content *const c, const char *const f
     int lock = -1;
     ech_cache_file there;
     if (!ech_cache_path(folder, c->key->hex, path))
-        return ech_fail(err, ECH_EINVAL, "writing packed weights: the path is too long: %s", folder);
+        return ech_fail(err, ECH_EINVAL, "writing packed weights: the path is too long: %s",
+                        folder);
     ECH_TRY(make_folder(folder, err));
     ECH_TRY(lock_folder(c, folder, &lock, err));
     ech_status rc = ECH_OK;

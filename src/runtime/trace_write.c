@@ -11,6 +11,7 @@
 
 #include "src/base/error.h"
 #include "src/base/os/fault.h"
+#include "src/base/os/newfile.h"
 #include "src/runtime/trace.h"
 
 void ech_worker_trace_set(ech_worker *const w, const bool enabled)
@@ -183,8 +184,13 @@ ech_status ech_worker_trace_write(ech_worker *const w, const char *const path, e
 {
     if (w->trace == NULL)
         return ech_fail(err, ECH_ESTATE, "writing a trace: %s is closed", w->name);
-    writer x = { .f = fopen(path, "we"), .w = w };
-    if (x.f == NULL) return ech_fail_errno(err, ECH_EIO, "writing %s", path);
+    ech_new_file file;
+    ECH_TRY(ech_new_file_open(&file, path, 0644, err));
+    writer x = { .f = ech_new_file_stream(&file), .w = w };
+    if (x.f == NULL) {
+        ech_new_file_fini(&file);
+        return ech_fail_errno(err, ECH_EIO, "writing %s", path);
+    }
     pthread_mutex_lock(&w->lock);
     ech_status rc = collect_tasks(&x, err);
     if (rc == ECH_OK) {
@@ -198,5 +204,7 @@ ech_status ech_worker_trace_write(ech_worker *const w, const char *const path, e
     const bool bad = ferror(x.f) != 0;
     if ((fclose(x.f) != 0 || bad) && rc == ECH_OK)
         rc = ech_fail_errno(err, ECH_EIO, "writing %s", path);
+    if (rc == ECH_OK) rc = ech_new_file_keep(&file, err);
+    ech_new_file_fini(&file);
     return rc;
 }

@@ -218,9 +218,39 @@ def a_model_folder_may_hold_anything():
                 check_line(r, 1, name.encode())
 
 
+# Every command that writes a file at its end, with work that nobody would wait for.
+WRITERS = [["pack", TALE, "-o"], ["bench", TALE, "-p", "0", "-n", "2", "-r", "100", "--read-bytes", "16M", "--save"],
+           ["kld", TALE, "README.md", "-c", "32", "--save"], ["generate", "-p", "x", "-n", "1", "--trace"],
+           ["serve", "--port", "0", "--trace"], ["bench", "runtime", "--trace"],
+           ["bench", "serve", "--url", "http://127.0.0.1:1", "-n", "1000000", "--plot"]]
+
+
 @test
-def a_trace_that_cannot_be_written_is_said_at_once():
-    check_line(run("generate", "-p", "x", "-n", "1", "--trace", "/nowhere/trace.json"), 1, b"/nowhere/trace.json")
+def a_file_that_cannot_be_written_is_said_before_the_work():
+    """And what stands there stays: a device that a file was renamed over would be gone for everybody."""
+    with tempfile.TemporaryDirectory() as d:
+        os.mkfifo(f"{d}/pipe")
+        os.symlink("/dev/null", f"{d}/link")
+        before = os.stat("/dev/null").st_rdev, os.stat("/dev/full").st_rdev
+        for args in WRITERS:
+            for place in ("/nowhere/file", d, "README.md/file", "/dev/full", "/dev/null", f"{d}/pipe", f"{d}/link", "/proc/file"):
+                r = run(*args, place)
+                check_line(r, r.returncode, place.encode())
+                assert r.returncode in (1, 2), r
+        assert before == (os.stat("/dev/null").st_rdev, os.stat("/dev/full").st_rdev)
+        assert sorted(os.listdir(d)) == ["link", "pipe"], os.listdir(d)
+        for place in ("/proc/folder", "README.md/folder"):
+            check_line(run("pack", TALE, "--cache-dir", place), 1, place.encode())
+        check_line(run("bench", "runtime", "--compare", "/nowhere/file"), 1, b"/nowhere/file")
+
+
+@test
+def a_start_that_fails_leaves_no_file():
+    with tempfile.TemporaryDirectory() as d:
+        for args in (["generate", "-m", "/nowhere", "-p", "x", "--trace"], ["bench", "/nowhere", "--save"], ["pack", "/nowhere", "-o"],
+                     ["kld", "/nowhere", "README.md", "--save"]):
+            check_line(run(*args, f"{d}/file"), 1)
+            assert os.listdir(d) == [], (args, os.listdir(d))
 
 
 @test

@@ -11,12 +11,13 @@
 #include <stdint.h>
 
 typedef enum ech_fault {
-    ECH_FAULT_ALLOC,  /* ech_mem_alloc() returns NULL */
-    ECH_FAULT_MAP,    /* shared memory is exhausted */
-    ECH_FAULT_UNMAP,  /* a mapping can't be released */
-    ECH_FAULT_FORK,   /* no more processes */
-    ECH_FAULT_THREAD, /* no more threads */
-    ECH_FAULT_KILL,   /* a child can't be killed */
+    ECH_FAULT_ALLOC,   /* ech_mem_alloc() returns NULL */
+    ECH_FAULT_MAP,     /* shared memory is exhausted */
+    ECH_FAULT_UNMAP,   /* a mapping can't be released */
+    ECH_FAULT_FORK,    /* no more processes */
+    ECH_FAULT_THREAD,  /* no more threads */
+    ECH_FAULT_KILL,    /* a child can't be killed */
+    ECH_FAULT_TMPFILE, /* the file system has no files without a name */
     ECH_FAULT_COUNT
 } ech_fault;
 
