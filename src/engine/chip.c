@@ -144,6 +144,14 @@ static void count_death(ech_engine *e, const ech_step_plan *plan, const ech_erro
     choose_suspect(e);
 }
 
+/* No chip could go on with them: nothing is drawn from what they are now. */
+void ech_chip_lost_weights(ech_engine *e, const ech_error *why)
+{
+    settle(e);
+    ech_log(ECH_LOG_WARN, "%s", why->text);
+    ech_engine_fail(e, why);
+}
+
 void ech_chip_failed(ech_engine *e, ech_status rc, const ech_error *err)
 {
     const ech_step_plan *const plan = &e->steps[e->n_done & 1].plan;

@@ -108,6 +108,8 @@ void ech_embed_read(ech_engine *e, const ech_step *step);
 
 /* ---- chip.c ---- */
 
+/* The mapped weights are others by now: settles both steps and fails the engine. */
+void ech_chip_lost_weights(ech_engine *e, const ech_error *why);
 /* The oldest step in flight has failed: settles both, rolls back, mends what can be mended. */
 void ech_chip_failed(ech_engine *e, ech_status rc, const ech_error *err);
 /* A step was committed. */

@@ -266,23 +266,37 @@ static ech_status pack_instead(ech_engine *e, const ech_error *why, ech_error *e
     return pack(e, err);
 }
 
-ech_status ech_load_run(ech_engine *e, ech_error *err)
+ech_status ech_load_check(const ech_engine *e, ech_error *err)
+{
+    const ech_loading *const l = &e->loading;
+    return l->has_file && l->is_mapped ? ech_cache_file_check(&l->file, err) : ECH_OK;
+}
+
+static ech_status load(ech_engine *e, ech_error *err)
 {
     ech_loading *const l = &e->loading;
     ech_error why = { .code = ECH_OK };
-    ech_status rc;
-    if (!l->has_file) {
-        rc = pack(e, err);
-    } else {
-        if (!l->is_mapped) ech_model_image_begin(e->model, e->memory.weights.ptr);
-        rc = run(e, submit_load, &why);
-        if (rc == ECH_ETASK) /* not a lost chip, not a cancel: the file */
-            rc = pack_instead(e, &why, err);
-        else if (rc != ECH_OK)
-            *err = why;
+    if (!l->is_mapped) ech_model_image_begin(e->model, e->memory.weights.ptr);
+    ech_status rc = run(e, submit_load, &why);
+    /* It may have been cut under the chip; and what is mapped must be what was checked. */
+    if ((rc == ECH_ELOST || (rc == ECH_OK && l->is_mapped)) &&
+        ech_cache_file_check(&l->file, &why) != ECH_OK)
+        rc = why.code;
+    if (rc == ECH_ETASK) /* not a lost chip, not a cancel: the file */
+        rc = pack_instead(e, &why, err);
+    else if (rc != ECH_OK)
+        rc = take_error(err, &why);
+    if (!l->is_mapped) {
         ech_cache_file_fini(&l->file);
         l->has_file = false;
     }
+    return rc;
+}
+
+ech_status ech_load_run(ech_engine *e, ech_error *err)
+{
+    ech_status rc = e->loading.has_file ? load(e, err) : pack(e, err);
+    if (rc == ECH_ELOST) (void)ech_model_check_sources(e->model, err);
     ech_model_close_sources(e->model);
     return rc;
 }

@@ -30,7 +30,7 @@ typedef struct ech_loading {
     double pack_s;
     char folder[ECH_MODEL_PATH_MAX];
     ech_cache_key key;
-    ech_cache_file file; // while has_file
+    ech_cache_file file; // while has_file: until it is copied, or as long as it is mapped
     char *tables;        // the tokenizer's, out of the file; until it is open
     size_t tables_bytes;
     pthread_t writer;
@@ -48,6 +48,8 @@ ech_status ech_load_register(struct ech_engine *e, ech_error *err);
 ech_status ech_load_tokenizer(struct ech_engine *e, ech_error *err);
 /* Fills the weights; the engine's thread. */
 ech_status ech_load_run(struct ech_engine *e, ech_error *err);
+/* Before and between steps: EIO when the file that is mapped was cut or written over. */
+ech_status ech_load_check(const struct ech_engine *e, ech_error *err);
 /* Waits for the writer, gives up descriptors. Before the worker is closed. */
 void ech_load_fini(struct ech_engine *e);
 

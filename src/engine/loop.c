@@ -221,6 +221,11 @@ static void complete_step(ech_engine *e)
     ech_error err = { .code = ECH_OK };
     const ech_status rc = wait_for_step(e, step, &err);
     ech_run_release(&step->run);
+    ech_error why = { .code = ECH_OK };
+    if (ech_load_check(e, &why) != ECH_OK) {
+        ech_chip_lost_weights(e, &why);
+        return;
+    }
     if (rc != ECH_OK) {
         ech_chip_failed(e, rc, &err);
         return;

@@ -256,6 +256,9 @@ static ech_status read_file(const ech_model *const model, const ech_cache_key *c
 {
     ech_image_header h;
     ech_cache_tail tail;
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) return ech_fail_errno(err, ECH_EIO, "looking at %s", f->path);
+    f->written = st.st_mtim; /* before anything is read of it */
     ECH_TRY(ech_cache_read(f->fd, f->path, &h, &tail, &f->section, &f->entries, err));
     f->n_entries = h.n_entries;
     f->section_bytes = tail.section_bytes;
@@ -334,6 +337,20 @@ ech_status ech_cache_program(const ech_cache_file *const file, const bool is_map
     free(bytes);
     ech_pack_builder_destroy(&b);
     return rc;
+}
+
+ech_status ech_cache_file_check(const ech_cache_file *const file, ech_error *const err)
+{
+    struct stat st;
+    if (fstat(file->fd, &st) != 0) return ech_fail_errno(err, ECH_EIO, "looking at %s", file->path);
+    if ((uint64_t)st.st_size == file->bytes && st.st_mtim.tv_sec == file->written.tv_sec &&
+        st.st_mtim.tv_nsec == file->written.tv_nsec)
+        return ECH_OK;
+    return ech_fail(
+        err, ECH_EIO,
+        "the packed weights %s were cut or written over while they were in use (%" PRIu64
+        " bytes then, %lld now); start again, and replace such a file by renaming",
+        file->path, file->bytes, (long long)st.st_size);
 }
 
 void ech_cache_file_fini(ech_cache_file *const file)

@@ -17,6 +17,8 @@
 #ifndef ECH_MODEL_CACHE_H
 #define ECH_MODEL_CACHE_H
 
+#include <time.h>
+
 #include "src/chip/image.h"
 #include "src/model/model.h"
 
@@ -53,6 +55,7 @@ _Static_assert(sizeof(ech_cache_tail) == 56 + 72 + 72 + 16 + 32 + 4096, "part of
 typedef struct ech_cache_file {
     int fd;
     uint64_t bytes;
+    struct timespec written; /* its time when it was checked */
     uint64_t image_bytes;
     char path[ECH_MODEL_PATH_MAX];
     ech_image_entry *entries; // [n_entries] the directory, checksums included
@@ -79,6 +82,8 @@ ech_status ech_cache_find(const ech_model *model, const ech_cache_key *key, cons
 /* A file that the user names (ech_cache_write_file): the key's `content` must be its own. */
 ech_status ech_cache_open(const ech_model *model, const ech_cache_key *key, const char *path,
                           ech_cache_file *ret, ech_error *err);
+/* EIO when it was cut or written over since then: what is mapped isn't what was checked. */
+ech_status ech_cache_file_check(const ech_cache_file *file, ech_error *err);
 void ech_cache_file_fini(ech_cache_file *file);
 
 /*

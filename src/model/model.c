@@ -7,9 +7,11 @@
 #include "src/model/internal.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "src/base/error.h"
 #include "src/model/names.h"
@@ -213,6 +215,20 @@ ech_model_source ech_model_source_at(const ech_model *const model, const uint32_
     ECH_ASSERT(idx < model->weights.n_files);
     const ech_weight_file *const f = &model->weights.files[idx];
     return (ech_model_source){ .path = f->path, .fd = f->fd, .bytes = f->size };
+}
+
+ech_status ech_model_check_sources(const ech_model *const model, ech_error *const err)
+{
+    struct stat st;
+    for (uint32_t i = 0; i < model->weights.n_files; i++) {
+        const ech_weight_file *const f = &model->weights.files[i];
+        if (fstat(f->fd, &st) != 0 || (uint64_t)st.st_size >= f->size) continue;
+        return ech_fail(err, ECH_EIO,
+                        "%s was cut while it was read: %" PRIu64 " bytes before, %lld now; start "
+                        "again when it is whole",
+                        f->path, f->size, (long long)st.st_size);
+    }
+    return ECH_OK;
 }
 
 void ech_model_close_sources(ech_model *const model)

@@ -75,6 +75,8 @@ typedef struct ech_model_source {
 } ech_model_source;
 
 uint32_t ech_model_n_sources(const ech_model *model);
+/* EIO when a file is shorter than it was: reading its mapping ends a process. */
+ech_status ech_model_check_sources(const ech_model *model, ech_error *err);
 /* idx must be below ech_model_n_sources. */
 ech_model_source ech_model_source_at(const ech_model *model, uint32_t idx);
 /* Gives the descriptors back once the weights are packed; fd is -1 from then on. */

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The cache of packed weights as a user meets it: whatever is in it, the same tokens come out. ECHELON names the program."""
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "models", "tale")
@@ -111,33 +114,78 @@ def unwritable(folder, fresh):
     check("nothing is left", os.listdir(folder) == [])
 
 
-def replaced_while_mapped(folder, fresh):
-    """Clearing the cache takes nothing from an engine that has the file mapped."""
-    run(folder, "pack", MODEL)
+@contextlib.contextmanager
+def serving(folder, *args):
+    """Its URL, when it is ready; and its standard error, when it has ended."""
     env = dict(os.environ, ECHELON_CACHE_DIR=folder, ECHELON_OVERSUBSCRIBE="1")
-    server = subprocess.Popen([ECHELON, "serve", "-m", MODEL, "--port", "0", "--load", "map", "--max-seq-len", "64"],
-                              stdout=subprocess.PIPE, text=True, env=env)
+    server = subprocess.Popen([ECHELON, "serve", "-m", MODEL, "--port", "0", "--load", "map", "--max-seq-len", "64", *args],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    said = []
     try:
         url = server.stdout.readline().strip()
-        import urllib.request
-        def ask():
-            body = json.dumps({"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True,
-                               "seed": 1}).encode()
-            for _ in range(100):
-                try:
-                    r = urllib.request.urlopen(urllib.request.Request(url + "/v1/completions", body,
-                                                                      {"Content-Type": "application/json"}), timeout=60)
-                    return json.loads(r.read())["choices"][0]["text"]
-                except urllib.error.HTTPError as e:
-                    if e.code != 503:
-                        raise
-                    time.sleep(0.1)
-        before = ask()
-        run(folder, "cache", "clear")
-        check("the same text", ask() == before)
+        until = time.monotonic() + 60
+        while get(url + "/health")[0] != 200:
+            check("it is ready", time.monotonic() < until)
+            time.sleep(0.1)
+        yield url, said
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        said.append(server.communicate(timeout=30)[1])
+    check("it ends", server.returncode == 0)
+
+
+def get(url, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        r = urllib.request.urlopen(urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=60)
+        return r.status, json.loads(r.read())
+    except urllib.error.HTTPError as e:
+        return e.code, json.loads(e.read())
+
+
+def ask(url):
+    return get(url + "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True, "seed": 1})
+
+
+def replaced_while_mapped(folder, fresh):
+    """Clearing the cache takes nothing from an engine that has the file mapped, nor does looking at it."""
+    run(folder, "pack", MODEL)
+    with serving(folder) as (url, _):
+        before = ask(url)[1]["choices"]
+        run(folder, "pack", MODEL)
+        files(folder)
+        run(folder, "cache", "clear")
+        check("the same text", ask(url)[1]["choices"] == before)
+
+
+def written_over_while_mapped(folder, fresh):
+    """What the file is now is not what was checked: no token of it, no hang, no chip after chip, and it says what to do."""
+    def cut(path, size):
+        return lambda: os.truncate(path, size)
+
+    def over(path):
+        def write():
+            with open(path, "r+b") as f:
+                f.seek(size // 2)
+                f.write(os.urandom(4096))
+        return write
+    packed = os.path.join(folder, "packed")
+    run(folder, "pack", "-o", packed, MODEL)
+    whole, size = open(packed, "rb").read(), os.path.getsize(packed)
+    for how in (cut(packed, 0), cut(packed, size // 2), cut(packed, size - 1), over(packed)):
+        with open(packed, "wb") as f:
+            f.write(whole)
+        with serving(folder, "--packed", packed) as (url, said):
+            check("it answers", ask(url)[0] == 200)
+            how()
+            for _ in range(3):
+                code, body = ask(url)
+                check(f"no answer of it: {body}", code >= 500 and packed in body["error"]["message"])
+                check(f"what to do: {body}", "start again" in body["error"]["message"])
+            code, body = get(url + "/health")
+            check(f"not healthy: {body}", code == 503 and packed in body["error"]["message"])
+        check(f"one chip at most: {said}", said[0].count("is gone") <= 1 and said[0].count(packed) == 1)
+    os.unlink(packed)
 
 
 def main():
@@ -149,6 +197,7 @@ def main():
         two_at_a_time(folder)
         unwritable(folder, fresh)
         replaced_while_mapped(folder, fresh)
+        written_over_while_mapped(folder, fresh)
     finally:
         shutil.rmtree(folder)
 

@@ -41,7 +41,7 @@ def in_group(pgid):
     return found
 
 
-def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None):
+def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None, later=None):
     """Its result, when nothing of it is left. The marked environment finds children that left the group."""
     def begin():
         if limit:
@@ -53,6 +53,9 @@ def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None):
     env = {**os.environ, "ECH_TEST_MARK": mark, "ECHELON_OVERSUBSCRIBE": "1"}
     p = subprocess.Popen([program, *args], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True, preexec_fn=begin)
+    if later is not None:
+        time.sleep(later[0])
+        later[1]()
     if kill_after is not None:
         time.sleep(kill_after)
         p.kill()
@@ -161,6 +164,25 @@ def models_that_are_cut(folder):
         r = run(args)
         assert not check(r, "cut") and model in r.stderr, r.stderr
         shutil.copy(os.path.join(TALE, name), model)
+
+
+@test
+def files_that_are_cut_while_they_are_read(folder):
+    """At any moment of a start: the model while it is packed, packed weights while they are copied or mapped."""
+    model, packed = shutil.copytree(TALE, os.path.join(folder, "model")), os.path.join(folder, "packed")
+    assert check(run(["pack", "-o", packed, model]))
+    args = [model if a == TALE else a for a in ANSWER if a != "--no-cache"]
+    for name, more in ((os.path.join(model, "model.safetensors"), ["--no-cache"]), (packed, ["--packed", packed]),
+                       (packed, ["--packed", packed, "--load", "map"])):
+        with open(name, "rb") as f:
+            whole = f.read()
+        for i in range(12):
+            r = run(args + more, later=(0.004 * i, lambda name=name: os.truncate(name, 4096)))
+            with open(name, "wb") as f:
+                f.write(whole)
+            errors = [line for line in r.stderr.splitlines() if "warning: " not in line]
+            assert r.returncode in (0, 1) and len(errors) == r.returncode, (more, i, r.returncode, r.stderr)
+            assert all(name in line for line in errors), (more, i, r.stderr)
 
 
 def main():
