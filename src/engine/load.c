@@ -12,6 +12,7 @@
 #include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/os/shm.h"
 #include "src/engine/engine_int.h"
 #include "src/engine/vocab.h"
 #include "src/text/tokenizer_tables.h"
@@ -272,6 +273,16 @@ ech_status ech_load_check(const ech_engine *e, ech_error *err)
     return l->has_file && l->is_mapped ? ech_cache_file_check(&l->file, err) : ECH_OK;
 }
 
+/* The chip locks them as it enters them; its limits are those of this process. */
+static void log_mapped(const ech_engine *e)
+{
+    const ech_area *const w = &e->memory.weights;
+    const bool is_locked = ech_os_can_lock(w->ptr, w->bytes);
+    ech_log(ECH_LOG_INFO, "weights mapped from %s, %s", e->loading.file.path,
+            is_locked ? "locked in memory"
+                      : "not locked: 'ulimit -l' is too small, pages that idle may be evicted");
+}
+
 static ech_status load(ech_engine *e, ech_error *err)
 {
     ech_loading *const l = &e->loading;
@@ -286,6 +297,7 @@ static ech_status load(ech_engine *e, ech_error *err)
         rc = pack_instead(e, &why, err);
     else if (rc != ECH_OK)
         rc = take_error(err, &why);
+    if (rc == ECH_OK && l->is_mapped && !l->is_packing) log_mapped(e);
     if (!l->is_mapped) {
         ech_cache_file_fini(&l->file);
         l->has_file = false;

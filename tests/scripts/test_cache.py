@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -188,6 +189,31 @@ def written_over_while_mapped(folder, fresh):
     os.unlink(packed)
 
 
+def little_may_be_locked(folder, fresh):
+    """Nothing, less than the weights, or what the system allows: the same tokens, and it says what became of the lock."""
+    run(folder, "pack", MODEL)
+    most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    for limit in (0, 65536, most):
+        env = dict(os.environ, ECHELON_CACHE_DIR=folder, ECHELON_OVERSUBSCRIBE="1")
+        args = [ECHELON, "generate", "-m", MODEL, "--prompt", "Once upon a time", "--max-new-tokens", "12", "--json", "--ignore-eos",
+                "--logprobs", "2", "--max-seq-len", "64", "--load", "map"]
+        set_limit = lambda limit=limit: resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, most))
+        for more in ([], ["--log-level", "info"]):
+            out = subprocess.run(args + more, capture_output=True, text=True, timeout=100, env=env, preexec_fn=set_limit)
+            row = json.loads(out.stdout)
+            check(f"{limit}: {row}", (row["token_ids"], row["logprobs"]) == fresh)
+            check(f"{limit}: {out.stderr}", bool(more) or out.stderr == "")
+        locked, not_locked = ", locked in memory\n" in out.stderr, "not locked: 'ulimit -l' is too small" in out.stderr
+        may = may_lock_all() or limit > os.path.getsize(files(folder)[0]["path"])
+        check(f"{limit}: {out.stderr}", locked != not_locked and (locked or not may))
+
+
+def may_lock_all():
+    with open("/proc/self/status", encoding="utf-8") as f:
+        caps = int(next(line for line in f if line.startswith("CapEff:")).split()[1], 16)
+    return bool(caps >> 14 & 1)  # CAP_IPC_LOCK
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="echelon-cache-")
     try:
@@ -198,6 +224,7 @@ def main():
         unwritable(folder, fresh)
         replaced_while_mapped(folder, fresh)
         written_over_while_mapped(folder, fresh)
+        little_may_be_locked(folder, fresh)
     finally:
         shutil.rmtree(folder)
 

@@ -157,6 +157,13 @@ bool ech_os_lock(const void *const ptr, const uint64_t bytes)
     return mlock2(ptr, bytes, MLOCK_ONFAULT) == 0;
 }
 
+bool ech_os_can_lock(const void *const ptr, const uint64_t bytes)
+{
+    if (!ech_os_lock(ptr, bytes)) return false;
+    (void)munlock(ptr, bytes);
+    return true;
+}
+
 void ech_os_read_ahead(const void *const ptr, const uint64_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -34,6 +34,8 @@ void ech_os_populate(void *ptr, uint64_t bytes);
 void ech_os_forget(void *ptr, uint64_t bytes);
 /* Keeps what is populated of a mapping in memory; false where RLIMIT_MEMLOCK doesn't allow it. */
 bool ech_os_lock(const void *ptr, uint64_t bytes);
+/* Whether a child of this process may do that; nothing stays locked. */
+bool ech_os_can_lock(const void *ptr, uint64_t bytes);
 /* Has the kernel read a part of a mapped file ahead. Advice. */
 void ech_os_read_ahead(const void *ptr, uint64_t bytes);
 /* Makes populated pages huge; returns the bytes for which that worked. */
