@@ -71,7 +71,8 @@ typedef enum ech_meter_kind {
 typedef struct ech_meter_options {
     size_t struct_size;
     uint32_t threads;    /* one per physical core that may be used */
-    uint64_t read_bytes; /* memory that is read: 2 GiB, less where memory is short */
+    uint64_t read_bytes; /* memory that is read: 2 GiB, less where memory is short; ENOMEM for more
+                            than three quarters of what is free */
 } ech_meter_options;
 
 typedef struct ech_meter ech_meter;

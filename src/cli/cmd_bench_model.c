@@ -331,6 +331,9 @@ static ech_status bench(const char *path, ech_error *err)
 {
     ech_bench_test tests[MAX_TESTS];
     const uint32_t n = list_tests(tests);
+    if (n == 0)
+        return ech_fail(err, ECH_EINVAL,
+                        "bench has nothing to measure: --n-prompt and --n-gen are both 0");
     ech_bench b = { .seed = seed };
     ech_machine_info machine = { .struct_size = sizeof machine };
     ech_bench_subject subject = { .version = ECH_VERSION };

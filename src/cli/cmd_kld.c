@@ -10,6 +10,7 @@
  * logits is vocabulary × rows × 4 bytes, gigabytes for a large vocabulary, so rows go to the
  * disk as they come.
  */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,12 +158,23 @@ static void print_compared(comparison *c, const ech_score *s)
                  (unsigned long long)c->n);
 }
 
-static void print_saved(const ech_score *s)
+static ech_status print_saved(const ech_score *s, ech_error *err)
 {
     const double ppl = ech_score_perplexity(&s->total, NULL);
-    (void)printf(as_json ? "{\"saved\": \"%s\", \"perplexity\": %.6f, \"tokens\": %llu}\n"
-                         : "saved %s, perplexity %.4f, %llu tokens\n",
-                 save_path, ppl, (unsigned long long)s->total.n);
+    if (!as_json) {
+        (void)printf("saved %s, perplexity %.4f, %llu tokens\n", save_path, ppl,
+                     (unsigned long long)s->total.n);
+        return ECH_OK;
+    }
+    json_t *const root = json_pack("{s:s, s:f, s:I}", "saved", save_path, "perplexity", ppl,
+                                   "tokens", (json_int_t)s->total.n);
+    const int rc = root != NULL ? json_dumpf(root, stdout, JSON_REAL_PRECISION(9)) : -1;
+    json_decref(root);
+    if (rc != 0)
+        return ech_fail(err, ECH_EINVAL, "printing %s: out of memory, or a name that is not UTF-8",
+                        save_path);
+    (void)printf("\n");
+    return ECH_OK;
 }
 
 /* ---- running ---- */
@@ -201,7 +213,7 @@ static ech_status compare(comparison *c, ech_score *s, ech_error *err)
     if (c->base != NULL)
         print_compared(c, s);
     else
-        print_saved(s);
+        return print_saved(s, err);
     return ECH_OK;
 }
 

@@ -63,7 +63,7 @@ static const ech_option OPTIONS[] = {
     { "output", 'o', ECH_OPT_STRING, &output, "FILE",
       "write there, for --packed; default: the cache", 0, 0, NULL },
     ECH_CACHE_DIR_OPTION,
-    { "threads", 't', ECH_OPT_INT, &threads, "N", "cores; default: all that are there", 1, 4096,
+    { "threads", 't', ECH_OPT_INT, &threads, "N", "cores; default: all that are there", 1, 256,
       NULL },
     { "json", 0, ECH_OPT_FLAG, &as_json, NULL, "print one JSON object", 0, 0, NULL },
 };

@@ -152,7 +152,7 @@ static int complain(const ech_option *const o, const char *const name, const cha
                     const char *const why)
 {
     if (o->max > o->min && strstr(why, "range") != NULL) {
-        return ech_usage_error("%s %.80s %s (%g to %g)", name, value, why, o->min, o->max);
+        return ech_usage_error("%s %.80s %s (%.10g to %.10g)", name, value, why, o->min, o->max);
     }
     return ech_usage_error("%s %.80s %s", name, value, why);
 }

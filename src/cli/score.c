@@ -109,8 +109,11 @@ static ech_status cut(ech_score *s, const ech_ids *ids, int32_t bos, const char 
                                : ids->n / s->ctx;
     if (g->chunks > 0 && n > (uint64_t)g->chunks) n = (uint64_t)g->chunks;
     if (n == 0)
-        return ech_fail(err, ECH_EINVAL, "scoring %s: it has %zu tokens, one window takes %u", path,
-                        ids->n, s->ctx);
+        return ech_fail(
+            err, ECH_EINVAL,
+            "scoring %s: it has %zu tokens, one window takes %u; take a longer text or a "
+            "smaller --ctx",
+            path, ids->n, s->ctx);
     s->n_windows = (uint32_t)n;
     s->ids = calloc(n * s->ctx, sizeof *s->ids);
     s->sums = calloc(n, sizeof *s->sums);

@@ -155,10 +155,18 @@ static ech_status map_memory(ech_meter *m, ech_error *err)
 
 /* ---- public ---- */
 
-static void choose_size(ech_meter *m, uint64_t asked)
+/* What is asked for beyond what there is would end some process, maybe another's. */
+static ech_status choose_size(ech_meter *m, uint64_t asked, ech_error *err)
 {
+    const char *limited_by;
     uint64_t bytes = asked > 0 ? asked : DEFAULT_READ_BYTES;
-    const uint64_t share = ech_memory_available(NULL) / 4;
+    const uint64_t available = ech_memory_available(&limited_by), share = available / 4;
+    if (asked > available - share)
+        return ech_fail(
+            err, ECH_ENOMEM,
+            "measuring: %llu MiB are to be read, %llu MiB are free (%s); choose at most "
+            "three quarters of that",
+            (unsigned long long)asked >> 20, (unsigned long long)available >> 20, limited_by);
     if (asked == 0 && bytes > share) bytes = share;
     /* A stream of every thread is at least one piece. */
     const uint64_t least = MIN_READ_BYTES > m->cpu.n_threads * ECH_HUGE_PAGE
@@ -166,6 +174,7 @@ static void choose_size(ech_meter *m, uint64_t asked)
                                : m->cpu.n_threads * ECH_HUGE_PAGE;
     if (bytes < least) bytes = least;
     m->read_bytes = bytes / ECH_HUGE_PAGE * ECH_HUGE_PAGE;
+    return ECH_OK;
 }
 
 ech_status ech_meter_open(ech_meter **ret_meter, const ech_meter_options *options, ech_error *err)
@@ -186,9 +195,12 @@ ech_status ech_meter_open(ech_meter **ret_meter, const ech_meter_options *option
     ech_os_machine(&machine);
     ech_machine_plan_cores(&machine, options != NULL ? options->threads : 0,
                            oversubscribe != NULL && strcmp(oversubscribe, "1") == 0, &m->cpu);
-    choose_size(m, options != NULL ? options->read_bytes : 0);
-    *ret_meter = m;
-    return ECH_OK;
+    const ech_status rc = choose_size(m, options != NULL ? options->read_bytes : 0, err);
+    if (rc == ECH_OK)
+        *ret_meter = m;
+    else
+        free(m);
+    return rc;
 }
 
 ech_status ech_meter_run(ech_meter *m, ech_meter_kind kind, double seconds, double *ret_per_second,

@@ -34,10 +34,11 @@ ech_status ech_cache_folder(const char *const option, char ret[ECH_MODEL_PATH_MA
     const char *const asked = is_set(option) ? option : getenv("ECHELON_CACHE_DIR");
     const char *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
     const bool has_xdg = is_set(xdg) && xdg[0] == '/'; /* relative ones don't count, says XDG */
-    if (!is_set(asked) && !has_xdg && !is_set(home))
+    const bool has_home = is_set(home) && home[0] == '/';
+    if (!is_set(asked) && !has_xdg && !has_home)
         return ech_fail(err, ECH_ENOTFOUND,
                         "there is no folder for packed weights: set ECHELON_CACHE_DIR, "
-                        "XDG_CACHE_HOME or HOME");
+                        "XDG_CACHE_HOME or HOME to a path from the root");
     const char *const base = is_set(asked) ? asked : has_xdg ? xdg : home;
     const char *const tail = is_set(asked) ? "" : has_xdg ? "/echelon" : "/.cache/echelon";
     const int n = snprintf(ret, ECH_MODEL_PATH_MAX, "%s%s", base, tail);

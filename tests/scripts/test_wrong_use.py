@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-ECHELON = os.environ["ECHELON"]
+ECHELON = os.path.abspath(os.environ["ECHELON"])
 TALE = "models/tale"
 COMMANDS = ["generate", "chat", "serve", "inspect", "tokenize", "pack", "cache", "doctor", "embed", "perplexity", "kld",
             "template render", "template check", "bench model", "bench runtime", "bench serve", "version", "help"]
@@ -254,14 +254,43 @@ def a_start_that_fails_leaves_no_file():
 
 
 @test
+def what_cannot_be_done_is_said_before_it_is_tried():
+    """With the limit itself, to the last digit: more memory than there is, a text that is too short, nothing to measure."""
+    check_line(run("generate", "-p", "x", "-n", "0"), 2, b"(1 to 1073741824)")
+    check_line(run("perplexity", TALE, "README.md", "-c", "3"), 2, b"(4 to 1048576)")
+    for command in (["doctor"], ["bench", TALE, "-p", "8", "-n", "0"]):
+        for size in ("8T", "8000T"):
+            check_line(run(*command, "--read-bytes", size), 1, b"MiB are free")
+    check_line(run("bench", TALE, "-p", "0", "-n", "0"), 2, b"nothing to measure")
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(b"hello")
+        f.flush()
+        check_line(run("perplexity", TALE, f.name), 2, b"smaller --ctx")
+        check_line(run("kld", TALE, f.name, "--save", f.name + "l"), 2, b"smaller --ctx")
+
+
+@test
+def a_home_that_is_none_gets_no_folders():
+    with tempfile.TemporaryDirectory() as d:
+        model = os.path.abspath(TALE)
+        for home in ("", "relative", ".", "../x"):
+            env = {"HOME": home, "XDG_CACHE_HOME": "also-relative", "ECHELON_CACHE_DIR": ""}
+            check_line(run("pack", model, env=env, cwd=d), 1, b"HOME to a path from the root")
+            r = run("generate", "-m", model, "-p", "x", "-n", "1", env=env, cwd=d)
+            assert r.returncode == 0 and r.stderr.count(b"\n") == 1, r
+            run("bench", model, "-p", "4", "-n", "0", "-r", "1", "--read-bytes", "16M", env=env, cwd=d)
+            assert os.listdir(d) == [], (home, os.listdir(d))
+
+
+@test
 def json_is_json():
     with tempfile.TemporaryDirectory() as d:
         for args in (["version"], ["inspect", TALE], ["cache", "list", "--cache-dir", d], ["pack", TALE, "--cache-dir", d],
                      ["cache", "list", "--cache-dir", d], ["cache", "clear", "--cache-dir", d], ["doctor", "--read-bytes", "16M"],
                      ["generate", "-p", "x\n\"\\\x01", "-n", "3", "--logprobs", "20"], ["embed", TALE, "x"],
                      ["perplexity", TALE, "README.md", "--chunks", "1", "-c", "32"],
-                     ["kld", TALE, "README.md", "--chunks", "1", "-c", "32", "--save", f"{d}/l"],
-                     ["kld", TALE, "README.md", "--chunks", "1", "-c", "32", "--base", f"{d}/l"]):
+                     ["kld", TALE, "README.md", "--chunks", "1", "-c", "32", "--save", f'{d}/a "b\\c\n'],
+                     ["kld", TALE, "README.md", "--chunks", "1", "-c", "32", "--base", f'{d}/a "b\\c\n']):
             r = run(*args, "--json")
             assert r.returncode == 0, r
             if r.stdout or "--save" not in args:
