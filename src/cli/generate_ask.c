@@ -313,7 +313,12 @@ static ech_status open_chat(ech_ask *const a, const ech_ask_flags *const f,
         source = owned;
     }
     if (rc == ECH_OK) ech_parser_pick(source, len, &go->reasoning, &go->tools);
-    if (rc == ECH_OK) rc = ech_chat_open(&a->chat, source, len, ech_engine_tokenizer(engine), err);
+    if (rc == ECH_OK) {
+        rc = ech_chat_open(&a->chat, source, len, ech_engine_tokenizer(engine), err);
+        if (rc != ECH_OK)
+            (void)ech_error_prefix(err, rc, "the chat template %s",
+                                   f->template_path != NULL ? f->template_path : info.model_dir);
+    }
     ech_buf_fini(&file);
     free(owned);
     return rc;

@@ -95,11 +95,10 @@ static ech_status open_gguf(const ech_model *m, ech_str tables, ech_tokenizer **
     ech_status rc;
     if (v.model == NULL || v.tokens == NULL)
         rc = ech_fail(err, ECH_EFORMAT,
-                      "opening the tokenizer of %s: key tokenizer.ggml.model or "
-                      "tokenizer.ggml.tokens is missing",
-                      info.path);
+                      "key tokenizer.ggml.model or tokenizer.ggml.tokens is missing");
     else
         rc = ech_tokenizer_open_gguf_with(ret_tok, &v, tables, err);
+    if (rc != ECH_OK) (void)ech_error_prefix(err, rc, "opening the tokenizer of %s", info.path);
     ech_arena_fini(&b.strings);
     free(b.tokens);
     free(b.merges);

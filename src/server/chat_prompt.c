@@ -51,15 +51,17 @@ ech_status ech_served_chat_open(ech_served_chat *const t, const char *const file
                                 const ech_engine *const engine, const char *const model_dir,
                                 ech_error *const err)
 {
-    const ech_status rc = read_source(t, file, engine, model_dir, err);
+    ech_status rc = read_source(t, file, engine, model_dir, err);
     if (rc == ECH_ENOTFOUND && file == NULL) {
         t->why_not = "this model has no chat template; give one with --chat-template, or use "
                      "/v1/completions";
         return ECH_OK;
     }
     ECH_TRY(rc);
-    return ech_chat_open(&t->chat, t->source.data != NULL ? t->source.data : "", t->source.len,
-                         ech_engine_tokenizer(engine), err);
+    rc = ech_chat_open(&t->chat, t->source.data != NULL ? t->source.data : "", t->source.len,
+                       ech_engine_tokenizer(engine), err);
+    if (rc == ECH_OK) return ECH_OK;
+    return ech_error_prefix(err, rc, "the chat template %s", file != NULL ? file : model_dir);
 }
 
 /*

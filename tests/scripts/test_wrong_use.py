@@ -9,13 +9,14 @@ import json
 import os
 import re
 import resource
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 
 ECHELON = os.path.abspath(os.environ["ECHELON"])
-TALE = "models/tale"
+TALE, GGUF = "models/tale", "tests/golden/gguf/gqa-tied-quant.gguf"
 COMMANDS = ["generate", "chat", "serve", "inspect", "tokenize", "pack", "cache", "doctor", "embed", "perplexity", "kld",
             "template render", "template check", "bench model", "bench runtime", "bench serve", "version", "help"]
 TESTS = []
@@ -267,6 +268,42 @@ def what_cannot_be_done_is_said_before_it_is_tried():
         f.flush()
         check_line(run("perplexity", TALE, f.name), 2, b"smaller --ctx")
         check_line(run("kld", TALE, f.name, "--save", f.name + "l"), 2, b"smaller --ctx")
+
+
+@test
+def an_error_in_a_file_names_the_file():
+    """Of each file of a model, of a GGUF file's parts, of what options name; whatever is wrong in it."""
+    with tempfile.TemporaryDirectory() as d:
+        def broken(name, content):
+            folder = os.path.join(d, name)
+            os.mkdir(folder)
+            for other in os.listdir(TALE):
+                if other != name:
+                    os.symlink(os.path.abspath(os.path.join(TALE, other)), os.path.join(folder, other))
+            with open(os.path.join(folder, name), "wb") as f:
+                f.write(content)
+            return folder
+
+        with open(f"{d}/chat", "w", encoding="utf-8") as f:
+            json.dump([{"role": "user", "content": "Hello"}], f)
+        for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                     "model.safetensors"):
+            for content in (b"{% if", b"\xff\xfe"):
+                folder = broken(name, content)
+                for args in (["generate", "-m", folder, "-n", "1", "--chat", f"{d}/chat"],
+                             ["generate", "-m", TALE, "-n", "1", "--chat", f"{d}/chat", "--chat-template", f"{folder}/{name}"],
+                             ["serve", "-m", TALE, "--port", "0", "--chat-template", f"{folder}/{name}"]):
+                    check_line(run(*args), 1, folder.encode())
+                shutil.rmtree(folder)
+        with open(GGUF, "rb") as f:
+            whole = f.read()
+        for old, new in ((b"assistant", b"assist\xffnt"), (b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenz"),
+                         (b"tokenizer.ggml.model", b"tokenizer.ggml.modem"), (b"qwen3.block_count", b"qwen3.block_counp"), (b"GGUF", b"GGUG")):
+            assert old in whole
+            with open(f"{d}/a.gguf", "wb") as f:
+                f.write(whole.replace(old, new))
+            for args in (["generate", "-m", f"{d}/a.gguf", "-p", "x"], ["tokenize", "-m", f"{d}/a.gguf", "x"]):
+                check_line(run(*args), 1, f"{d}/a.gguf".encode())
 
 
 @test
