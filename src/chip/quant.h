@@ -8,7 +8,8 @@
  *     q4m   as q4                                  [2][16] f16 d, [2][16] f16 m          640 bytes
  *     q6    [2 blocks]{ [4 groups][16 rows][4 k] low nibbles,
  *                       [2][16 rows][4 k] pairs of high bits }    [2][16] f16 d           832 bytes
- *     q6k   [2 blocks][2 halves][3][16 rows][4 k] bytes      [2][16] f16 d, [2][16] f16 m    896 bytes
+ *     q6k   [2 blocks][2 halves][3][16 rows][4 k] bytes      [2][16] f16 d, [2][16] f16 m    896
+ * bytes
  *
  *     weight:  q8  d * q, q = -128 … 127     q4  d * (q - 8)     q4m  d * q + m, q = 0 … 15
  *              q6  d * (q - 32), q = 0 … 63
@@ -23,17 +24,16 @@
  *
  * An activation row, prepared for weights of one type:
  *
- *     int8 q[columns, to 64]     f32 s[blocks]     i32 c[blocks]
+ *     int8 q[columns, to 64]     f32 s[blocks]     i32 c[blocks], of q6k [blocks][2]
  *
  * x is about s * q; c is the block's sum of q times what the weights' offset needs: -128 (q8), -32
- * (q6), -8 (q4), 1 (q4m). For q6k it is two 16-bit numbers, the sums of q of the halves; the first
- * half has the lower bits. A product over K is, blocks in ascending order:
+ * (q6), -8 (q4), 1 (q4m); for q6k -32 times the sum of each half. A product over K is, blocks in
+ * ascending order:
  *
  *     q8, q6, q4   i = sum of (stored q) * (activation q) + c              exact
  *              acc = fma(i, d * s, acc)
  *     q4m      acc = fma(fma(i, d, c * m), s, acc), i without c
- *     q6k      acc = fma(i, d * s, acc), i of the first half minus 32 times its sum; then the second
- *              half's with m
+ *     q6k      acc = fma(fma(i1, m, i0 * d), s, acc), i0 and i1 of the halves, each with its c
  */
 #ifndef ECH_CHIP_QUANT_H
 #define ECH_CHIP_QUANT_H
@@ -67,7 +67,7 @@ static inline uint32_t ech_quant_unit_bytes(const ech_pack_type type)
     return ech_quant_data_bytes(type) + (ech_quant_has_m(type) ? 128 : 64);
 }
 
-/* The factor that stands for two sums, of a block's halves. */
+/* The factor that stands for two sums, of a block's halves, times -32. */
 #define ECH_QUANT_HALVES 0
 
 /* What a block's sum is multiplied with. */
@@ -82,17 +82,22 @@ static inline uint32_t ech_quant_blocks(const uint64_t cols)
     return (uint32_t)((cols + ECH_QUANT_UNIT - 1) / ECH_QUANT_UNIT * 2);
 }
 
-/* c of a block whose halves' activations have these sums. */
-static inline int32_t ech_quant_c(const int32_t first, const int32_t second, const int32_t factor)
+/* Block b's of a row's c, whose halves' activations have these sums. */
+static inline void ech_quant_put_c(int32_t *const c, const uint32_t b, const int32_t first,
+                                   const int32_t second, const int32_t factor)
 {
-    if (factor != ECH_QUANT_HALVES) return (first + second) * factor;
-    return (int32_t)((uint32_t)first & 0xffffu) | (int32_t)((uint32_t)second << 16);
+    if (factor != ECH_QUANT_HALVES) {
+        c[b] = (first + second) * factor;
+        return;
+    }
+    c[2 * (size_t)b] = first * -32;
+    c[2 * (size_t)b + 1] = second * -32;
 }
 
-/* Bytes of a prepared activation row. */
+/* Bytes of a prepared activation row, for weights of any type. */
 static inline uint64_t ech_quant_row_bytes(const uint64_t cols)
 {
-    return (uint64_t)ech_quant_blocks(cols) * (ECH_QUANT_BLOCK + 8);
+    return (uint64_t)ech_quant_blocks(cols) * (ECH_QUANT_BLOCK + 12);
 }
 
 /* A block: what is stored of its numbers (q + 128 in q8), scale and m as f16. */

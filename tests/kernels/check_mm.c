@@ -74,7 +74,7 @@ static void fill_quant_row(const mm_case *const c, char *const row)
             sums_of[i / 16] += block[i];
         }
         s[b] = draw_f32(c->odd);
-        sums[b] = ech_quant_c(sums_of[0], sums_of[1], ech_quant_factor(c->type));
+        ech_quant_put_c(sums, b, sums_of[0], sums_of[1], ech_quant_factor(c->type));
     }
 }
 

@@ -127,12 +127,13 @@ static void check_to_q8(const level *const l, const rows *const r, const int32_t
     char *const got = guard_alloc(bytes), *const want = guard_alloc(bytes);
     const uint32_t n_blocks = ech_quant_blocks(r->n), some = n_blocks / 3;
     const size_t at = (size_t)n_blocks * ECH_QUANT_BLOCK;
+    const size_t c_bytes = (factor == ECH_QUANT_HALVES ? 8 : 4) * (size_t)n_blocks;
     l->ops.to_q8(r->a, r->n, factor, got, some, n_blocks);
     l->ops.to_q8(r->a, r->n, factor, got, 0, some);
     ref_ops.to_q8(r->a, r->n, factor, want, 0, n_blocks);
     n_checks++;
     bool same = memcmp(got, want, at) == 0 &&
-                memcmp(got + at + n_blocks * 4, want + at + n_blocks * 4, n_blocks * 4) == 0;
+                memcmp(got + at + n_blocks * 4, want + at + n_blocks * 4, c_bytes) == 0;
     for (size_t b = 0; b < n_blocks; b++)
         same = same && same_f32(((float *)(got + at))[b], ((float *)(want + at))[b]);
     if (!same) report(l->name, "to_q8", "n %u, factor %d: other bits", r->n, factor);

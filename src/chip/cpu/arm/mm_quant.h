@@ -71,24 +71,26 @@ ALWAYS_INLINE uint8x16_t group_q6k(const uint8_t *const data, const uint32_t g, 
     return vorrq_u8(vshrq_n_u8(vld1q_u8(at), 6), vorrq_u8(b1, b2));
 }
 
-/* Each half of a block has its own scale and correction, -32 times its half of c. */
-ALWAYS_INLINE void half_q6k(const char *const unit, const act_rows *const x, const uint32_t block,
-                            const uint32_t h, const uint32_t n_rows,
-                            float32x4_t acc[QUARTERS][MAX_R])
+/* Each half of a block has its own scale and c. */
+ALWAYS_INLINE void block_q6k(const char *const unit, const act_rows *const x, const uint32_t block,
+                             const uint32_t n_rows, float32x4_t acc[QUARTERS][MAX_R])
 {
-    int32x4_t sum[QUARTERS][MAX_R];
-    sums(ECH_PACK_Q6K, (const uint8_t *)unit + block % 2 * 384, x, block,
-         (groups){ 4 * h, 4 * h + 4 }, n_rows, sum);
+    const uint8_t *const data = (const uint8_t *)unit + block % 2 * 384;
+    int32x4_t sum[2][QUARTERS][MAX_R];
+    sums(ECH_PACK_Q6K, data, x, block, (groups){ 0, 4 }, n_rows, sum[0]);
+    sums(ECH_PACK_Q6K, data, x, block, (groups){ 4, 8 }, n_rows, sum[1]);
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
-        const float32x4_t d = scales_at(unit, ECH_PACK_Q6K, 2 * h + block % 2, i);
+        const float32x4_t d = scales_at(unit, ECH_PACK_Q6K, block % 2, i);
+        const float32x4_t m = scales_at(unit, ECH_PACK_Q6K, 2 + block % 2, i);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
-            const int32_t both = word(x, j, x->c + (size_t)block * 4);
-            const int32_t c = (int16_t)(h == 0 ? both : both >> 16) * -32;
-            const float32x4_t f = vcvtq_f32_s32(vaddq_s32(sum[i][j], vdupq_n_s32(c)));
+            const int32x4_t c0 = vdupq_n_s32(word(x, j, x->c + (size_t)block * 8));
+            const int32x4_t c1 = vdupq_n_s32(word(x, j, x->c + (size_t)block * 8 + 4));
+            const float32x4_t f0 = vcvtq_f32_s32(vaddq_s32(sum[0][i][j], c0));
+            const float32x4_t f1 = vcvtq_f32_s32(vaddq_s32(sum[1][i][j], c1));
             const float32x4_t s = vdupq_n_f32(scale_of(x, j, block));
-            acc[i][j] = vfmaq_f32(acc[i][j], f, vmulq_f32(d, s));
+            acc[i][j] = vfmaq_f32(acc[i][j], vfmaq_f32(vmulq_f32(f0, d), f1, m), s);
         }
     }
 }
@@ -99,8 +101,7 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const unit,
 {
     int32x4_t sum[QUARTERS][MAX_R];
     if (type == ECH_PACK_Q6K) {
-        half_q6k(unit, x, block, 0, n_rows, acc);
-        half_q6k(unit, x, block, 1, n_rows, acc);
+        block_q6k(unit, x, block, n_rows, acc);
         return;
     }
     sums(type, (const uint8_t *)unit + block % 2 * (ech_quant_data_bytes(type) / 2), x, block,

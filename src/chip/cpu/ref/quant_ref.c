@@ -39,7 +39,7 @@ void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t facto
             q[from + i] = (int8_t)(ech_f32_bits(v + 0x1.8p+23f) & 0xffu);
             sum[i / 16] += q[from + i];
         }
-        c[b] = ech_quant_c(sum[0], sum[1], factor);
+        ech_quant_put_c(c, b, sum[0], sum[1], factor);
     }
 }
 
@@ -61,8 +61,8 @@ static int32_t stored(const ech_pack_type type, const uint8_t *const data, const
 }
 
 static float add_block(const ech_pack_type type, const char *const unit, const uint32_t half,
-                       const uint32_t lane, const int8_t *const q, const float s, const int32_t c,
-                       const float acc)
+                       const uint32_t lane, const int8_t *const q, const float s,
+                       const int32_t *const c, const float acc)
 {
     const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
     const uint16_t *const scales = (const uint16_t *)(unit + ech_quant_data_bytes(type));
@@ -71,16 +71,16 @@ static float add_block(const ech_pack_type type, const char *const unit, const u
     for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
         halves[i / 16] += stored(type, data, lane, i) * q[i];
     const int32_t sum = halves[0] + halves[1];
-    if (!ech_quant_has_m(type)) return fmaf((float)(sum + c), d * s, acc);
+    if (!ech_quant_has_m(type)) return fmaf((float)(sum + *c), d * s, acc);
     const float m = ech_f16_to_f32(scales[(2 + half) * ECH_PANEL + lane]);
-    if (type == ECH_PACK_Q4M) return fmaf(fmaf((float)sum, d, (float)c * m), s, acc);
-    const int32_t c0 = (int16_t)c * 32, c1 = (int16_t)(c >> 16) * 32;
-    return fmaf((float)(halves[1] - c1), m * s, fmaf((float)(halves[0] - c0), d * s, acc));
+    if (type == ECH_PACK_Q4M) return fmaf(fmaf((float)sum, d, (float)*c * m), s, acc);
+    const float first = (float)(halves[0] + c[0]), second = (float)(halves[1] + c[1]);
+    return fmaf(fmaf(second, m, first * d), s, acc);
 }
 
 static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
 {
-    const uint32_t n_blocks = ech_quant_blocks(a->k_last);
+    const uint32_t n_blocks = ech_quant_blocks(a->k_last), each = type == ECH_PACK_Q6K ? 2 : 1;
     for (uint32_t p = 0; p < a->n_panels; p++)
         for (uint32_t r = 0; r < a->n_rows; r++) {
             const int8_t *const q = (const int8_t *)a->x + r * a->x_stride;
@@ -91,7 +91,7 @@ static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
                 for (uint32_t b = 0; b < n_blocks; b++)
                     acc =
                         add_block(type, (const char *)a->w[p] + b / 2 * ech_quant_unit_bytes(type),
-                                  b % 2, lane, q + b * ECH_QUANT_BLOCK, s[b], c[b], acc);
+                                  b % 2, lane, q + b * ECH_QUANT_BLOCK, s[b], c + b * each, acc);
                 a->y[r * a->y_stride + (size_t)p * ECH_PANEL + lane] = acc;
             }
         }

@@ -147,17 +147,15 @@ ALWAYS_INLINE __m512i group_q6k(const char *const at, const uint32_t g)
                            _mm512_and_si512(b2, _mm512_set1_epi8(48)));
 }
 
-/* Each half of a block has its own scale and correction, -32 times its half of c. */
-ALWAYS_INLINE void half_q6k(const char *const *const unit, const act_rows *const x,
+/* The integers of half a block of q6k, which begin at its c. */
+ALWAYS_INLINE void sums_q6k(const char *const *const unit, const act_rows *const x,
                             const uint32_t block, const uint32_t h, const uint32_t n_panels,
-                            const uint32_t n_rows, __m512 acc[MAX_P][MAX_R])
+                            const uint32_t n_rows, __m512i sum[MAX_P][MAX_R])
 {
-    const __m512i factor = _mm512_set1_epi32(h == 0 ? 0xffe0 : -32 * 65536);
-    __m512i sum[MAX_P][MAX_R], w[MAX_P];
-    __m512 d[MAX_P];
+    __m512i w[MAX_P];
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
-        const __m512i c = _mm512_madd_epi16(quad(x, j, x->c + (size_t)block * 4), factor);
+        const __m512i c = quad(x, j, x->c + (size_t)block * 8 + h * 4);
         UNROLL for (uint32_t i = 0; i < n_panels; i++) sum[i][j] = c;
     }
     UNROLL for (uint32_t g = 0; g < 4; g++)
@@ -166,13 +164,33 @@ ALWAYS_INLINE void half_q6k(const char *const *const unit, const act_rows *const
             group_q6k(unit[i] + block % 2 * 384 + h * 192, g);
         group(x, (size_t)block * ECH_QUANT_BLOCK + h * 16 + g * 4, n_panels, n_rows, w, sum);
     }
+}
+
+/* Each half of a block has its own scale. */
+ALWAYS_INLINE void block_q6k(const char *const *const unit, const act_rows *const x,
+                             const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                             __m512 acc[MAX_P][MAX_R])
+{
+    __m512i sum[MAX_P][MAX_R];
+    __m512 first[MAX_P][MAX_R], d[MAX_P];
+    sums_q6k(unit, x, block, 0, n_panels, n_rows, sum);
+    UNROLL for (uint32_t i = 0; i < n_panels; i++)
+    {
+        d[i] = scales_at(unit[i], ECH_PACK_Q6K, block % 2);
+        UNROLL for (uint32_t j = 0; j < n_rows; j++) first[i][j] =
+            _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i][j]), d[i]);
+    }
+    sums_q6k(unit, x, block, 1, n_panels, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < n_panels; i++) d[i] =
-        scales_at(unit[i], ECH_PACK_Q6K, 2 * h + block % 2);
+        scales_at(unit[i], ECH_PACK_Q6K, 2 + block % 2);
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
         const __m512 s = scale_of(x, j, block);
-        UNROLL for (uint32_t i = 0; i < n_panels; i++) acc[i][j] = _mm512_fmadd_ps(
-            _mm512_cvtepi32_ps(sum[i][j]), _mm512_mul_ps(d[i], s), acc[i][j]);
+        UNROLL for (uint32_t i = 0; i < n_panels; i++)
+        {
+            const __m512 f = _mm512_cvtepi32_ps(sum[i][j]);
+            acc[i][j] = _mm512_fmadd_ps(_mm512_fmadd_ps(f, d[i], first[i][j]), s, acc[i][j]);
+        }
     }
 }
 
@@ -183,8 +201,7 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
     const bool has_min = type == ECH_PACK_Q4M;
     __m512i sum[MAX_P][MAX_R];
     if (type == ECH_PACK_Q6K) {
-        half_q6k(unit, x, block, 0, n_panels, n_rows, acc);
-        half_q6k(unit, x, block, 1, n_panels, n_rows, acc);
+        block_q6k(unit, x, block, n_panels, n_rows, acc);
         return;
     }
     UNROLL for (uint32_t j = 0; j < n_rows; j++)

@@ -224,27 +224,31 @@ ALWAYS_INLINE void weights_q6k(const char *const at, __m256i w[4])
         _mm256_and_si256(_mm256_srli_epi16(b2, 2), _mm256_set1_epi8(48)));
 }
 
-/* Each half of a block has its own scale and correction, -32 times its half of c. */
+/* Each half of a block has its own scale and c. */
 ALWAYS_INLINE void block_q6k(const char *const *const unit, act_rows *const x, const uint32_t block,
                              const uint32_t n_rows, __m256 acc[MAX_P][MAX_R])
 {
+    __m256 first[MAX_P][MAX_R];
     UNROLL for (uint32_t h = 0; h < 2; h++)
     {
-        const __m256i factor = _mm256_set1_epi32(h == 0 ? 0xffe0 : -32 * 65536);
         __m256i w[MAX_P][4], sum[MAX_P];
         reload(x, n_rows);
         UNROLL for (uint32_t i = 0; i < 2; i++)
             weights_q6k(unit[0] + block % 2 * 384 + h * 192 + i * 32, w[i]);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
-            const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
-            const __m256i c = _mm256_madd_epi16(quad(x, j, x->c + (size_t)block * 4), factor);
+            const __m256i c = quad(x, j, x->c + (size_t)block * 8 + h * 4);
             sums16(x, j, (size_t)block * ECH_QUANT_BLOCK + h * 16, w, sum);
             UNROLL for (uint32_t i = 0; i < 2; i++)
             {
                 const __m256 d = scales_at(unit[0], ECH_PACK_Q6K, 2 * h + block % 2, i);
-                acc[i][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(sum[i], c)),
-                                            _mm256_mul_ps(d, s), acc[i][j]);
+                const __m256 f = _mm256_cvtepi32_ps(_mm256_add_epi32(sum[i], c));
+                if (h == 0) {
+                    first[i][j] = _mm256_mul_ps(f, d);
+                    continue;
+                }
+                const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
+                acc[i][j] = _mm256_fmadd_ps(_mm256_fmadd_ps(f, d, first[i][j]), s, acc[i][j]);
             }
         }
     }

@@ -49,9 +49,16 @@ static inline int32_t sum_of(const __m256i v)
     return _mm_cvtsi128_si32(s);
 }
 
-/* Stores 32 bytes, returns what corrects their products. */
-static inline int32_t store_block(const __m256 v[4], const float inverse, const int32_t factor,
-                                  int8_t *const q)
+/* A row's three parts (quant.h). */
+typedef struct q8_row {
+    int8_t *q;
+    float *s;
+    int32_t *c;
+} q8_row;
+
+/* Stores a block's bytes, and what corrects their products. */
+static inline void store_block(const __m256 v[4], const float inverse, const int32_t factor,
+                               const q8_row *const to, const uint32_t b)
 {
     const __m256 scale = _mm256_set1_ps(inverse);
     __m256i n[4];
@@ -62,17 +69,10 @@ static inline int32_t store_block(const __m256 v[4], const float inverse, const 
         _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
     /* Packing works within halves: put the words back in order. */
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(bytes, order));
-    if (factor != ECH_QUANT_HALVES) return sum_of(_mm256_add_epi32(first, second)) * factor;
-    return ech_quant_c(sum_of(first), sum_of(second), factor);
+    _mm256_storeu_si256((__m256i *)(to->q + (size_t)b * ECH_QUANT_BLOCK),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+    ech_quant_put_c(to->c, b, sum_of(first), sum_of(second), factor);
 }
-
-/* A row's three parts (quant.h). */
-typedef struct q8_row {
-    int8_t *q;
-    float *s;
-    int32_t *c;
-} q8_row;
 
 static inline void one_block(const float *const x, const uint32_t n, const int32_t factor,
                              const q8_row *const to, const uint32_t b)
@@ -88,7 +88,7 @@ static inline void one_block(const float *const x, const uint32_t n, const int32
             v[i] = _mm256_setzero_ps();
     const float inverse = is_finite && !is_zero ? 127.0f / amax : 0.0f;
     to->s[b] = !is_finite ? NAN : is_zero ? 0.0f : amax / 127.0f;
-    to->c[b] = store_block(v, inverse, factor, to->q + from);
+    store_block(v, inverse, factor, to, b);
 }
 
 #define GROUP 8 /* blocks */
@@ -136,11 +136,21 @@ static inline __m256i store_bytes(const float *const x, const __m256 scale, int8
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-static inline __m256i corrections(const __m256i first, const __m256i second, const int32_t factor)
+/* ech_quant_put_c() of eight blocks. */
+static inline void put_corrections(const __m256i first, const __m256i second, const int32_t factor,
+                                   int32_t *const c, const uint32_t b)
 {
-    if (factor != ECH_QUANT_HALVES)
-        return _mm256_mullo_epi32(_mm256_add_epi32(first, second), _mm256_set1_epi32(factor));
-    return _mm256_blend_epi16(first, _mm256_slli_epi32(second, 16), 0xaa);
+    if (factor != ECH_QUANT_HALVES) {
+        const __m256i sum = _mm256_add_epi32(first, second);
+        _mm256_storeu_si256((__m256i *)(c + b), _mm256_mullo_epi32(sum, _mm256_set1_epi32(factor)));
+        return;
+    }
+    const __m256i factors = _mm256_set1_epi32(-32);
+    const __m256i low = _mm256_mullo_epi32(_mm256_unpacklo_epi32(first, second), factors);
+    const __m256i high = _mm256_mullo_epi32(_mm256_unpackhi_epi32(first, second), factors);
+    __m256i *const to = (__m256i *)(c + 2 * (size_t)b);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
 }
 
 /* Eight whole blocks from b on; false, and nothing is done, where a number isn't finite. */
@@ -163,9 +173,8 @@ static inline bool one_group(const float *const x, const int32_t factor, const q
     for (int i = 0; i < 2; i++)
         four[i] = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[4 * i], sum[4 * i + 1]),
                                     _mm256_hadd_epi32(sum[4 * i + 2], sum[4 * i + 3]));
-    _mm256_storeu_si256((__m256i *)(to->c + b),
-                        corrections(_mm256_permute2x128_si256(four[0], four[1], 0x20),
-                                    _mm256_permute2x128_si256(four[0], four[1], 0x31), factor));
+    put_corrections(_mm256_permute2x128_si256(four[0], four[1], 0x20),
+                    _mm256_permute2x128_si256(four[0], four[1], 0x31), factor, to->c, b);
     return true;
 }
 
