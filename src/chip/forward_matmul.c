@@ -251,7 +251,8 @@ static void order_by_heads(tiling *const g, const ech_op_weight *const w,
 {
     const uint32_t width = g->group * ECH_PANEL, kv = heads->n_kv_heads * heads->head_dim;
     const uint32_t q = heads->n_heads * heads->head_dim;
-    if (kv % width != 0 || w->rows < q + kv) return;
+    /* A program may end its product elsewhere, as any other. */
+    if (kv % width != 0 || (w->rows != q + kv && w->rows != q + 2 * kv)) return;
     g->n_kv = kv / width;
     g->q_groups = q / kv; /* heads are a multiple of KV heads */
     g->has_v = w->rows > q + kv;

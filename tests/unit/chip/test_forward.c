@@ -174,6 +174,62 @@ static void bits_do_not_depend_on_chunks_and_threads(void **state)
         }
 }
 
+/* The product of q, k and v of the program, which is one of the toy's. */
+static ech_op_matmul *qkv_of(const toy *const t)
+{
+    const ech_forward_header *const h = t->program;
+    ech_op *const ops = (ech_op *)((char *)t->program + h->ops_offset);
+    uint32_t i = 0;
+    while (ops[i].kind != ECH_OP_MATMUL)
+        i++;
+    assert_true(i < h->n_ops);
+    return &ops[i].matmul;
+}
+
+/*
+ * q, k and v are multiplied by heads. A program may end them anywhere: at every panel the rest is
+ * left as it was, zeros, which are also what weights of zero give. So no order leaves a panel out
+ * or goes past the last.
+ */
+static void heads_may_end_anywhere(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    toy_shape s = small;
+    s.n_layers = 1;
+    s.n_kv_heads = 8;
+    s.n_heads = 8;
+    s.head_dim = 16;
+    s.is_qwen = false;
+    const uint32_t all = (s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
+    for (uint32_t rows = all; rows > 0; rows -= ECH_PANEL) {
+        toy zeroed, cut;
+        toy_run want, got;
+        int32_t ids[N];
+        make_ids(ids, N, s.vocab);
+        toy_init(&zeroed, &s, seed);
+        toy_init(&cut, &s, seed);
+        const ech_op_matmul *const whole = qkv_of(&zeroed);
+        const size_t panel_bytes = ech_panel_bytes(s.type, whole->weight.cols);
+        memset((char *)zeroed.image + whole->weight.offset + rows / ECH_PANEL * panel_bytes, 0,
+               (all - rows) / ECH_PANEL * panel_bytes);
+        qkv_of(&cut)->weight.rows = qkv_of(&cut)->out.width = rows;
+        ech_program_seal(cut.program, cut.program_len, ECH_PROGRAM_FORWARD);
+        toy_run_init(&want, &zeroed, N, 1, ECH_ISA_REF);
+        toy_run_step(&want, ids, 0, N);
+        for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
+            toy_run_init(&got, &cut, N, n_threads, ECH_ISA_REF);
+            toy_run_step(&got, ids, 0, N);
+            if (!same_logits(&want, &got, N))
+                fail_msg("%u of %u rows, %u threads: other bits", rows, all, n_threads);
+            toy_run_fini(&got);
+        }
+        toy_run_fini(&want);
+        toy_fini(&zeroed);
+        toy_fini(&cut);
+    }
+}
+
 /* Steps of 1 to 65 rows, and one over three pages, of a model whose products need many tiles. */
 static void expect_rows_alone(toy_shape s)
 {
@@ -242,6 +298,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(logits_are_those_of_double_precision),
         cmocka_unit_test(quantised_logits_are_close),
         cmocka_unit_test(bits_do_not_depend_on_chunks_and_threads),
+        cmocka_unit_test(heads_may_end_anywhere),
     };
     const struct CMUnitTest wide[] = {
         cmocka_unit_test(wide_rows_do_not_depend_on_their_neighbours),
