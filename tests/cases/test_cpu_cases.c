@@ -153,7 +153,13 @@ static void race(const ech_cpu_ops *const tables[2], const int type, const int a
  * What a kernel's choice costs: for prefill and decode, for weights and for keys and values of each
  * type, the tier that is taken by default is nowhere slower than one below it. The choice is by
  * instruction set and never by guess at the time of a request: attention has one algorithm.
+ *
+ * Nowhere by more than a quarter: one row of f16 or of q8 pages in the nearest caches takes AVX-512
+ * 1.08 to 1.14 times what it takes AVX2 (Zen 4); from memory both go at its rate. A
+ * wrong choice costs a factor.
  */
+#define SLOWER 1.25
+
 static void CP8(void **state)
 {
     (void)state;
@@ -173,7 +179,7 @@ static void CP8(void **state)
                     if (chosen.mm[type][act] == below.mm[type][act]) continue;
                     race(tables, type, act, SHAPES[i], l == 0 ? 2 : 60, ns);
                     n_races++;
-                    if (ns[0] <= 1.15 * ns[1]) continue;
+                    if (ns[0] <= SLOWER * ns[1]) continue;
                     printf("  %s: pack type %d, activations %d, %u rows of %u: %.0f ns, %s %.0f\n",
                            chosen.name, type, act, SHAPES[i].n_rows, SHAPES[i].k, ns[0], below.name,
                            ns[1]);
