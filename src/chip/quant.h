@@ -8,8 +8,8 @@
  *     q4m   as q4                                  [2][16] f16 d, [2][16] f16 m          640 bytes
  *     q6    [2 blocks]{ [4 groups][16 rows][4 k] low nibbles,
  *                       [2][16 rows][4 k] pairs of high bits }    [2][16] f16 d           832 bytes
- *     q6k   [2 blocks][2 halves][3][16 rows][4 k] bytes      [2][16] f16 d, [2][16] f16 m    896
- * bytes
+ *     q6k   [2 blocks][2 halves][3][16 rows][4 k] bytes
+ *                                                  [2][16] f16 d, [2][16] f16 m          896 bytes
  *
  *     weight:  q8  d * q, q = -128 … 127     q4  d * (q - 8)     q4m  d * q + m, q = 0 … 15
  *              q6  d * (q - 32), q = 0 … 63

@@ -222,6 +222,7 @@ static void complete_step(ech_engine *e)
     const ech_status rc = wait_for_step(e, step, &err);
     ech_run_release(&step->run);
     ech_error why = { .code = ECH_OK };
+    /* With --load map a system call a step, one fstat: nothing else tells before a token is sent. */
     if (ech_load_check(e, &why) != ECH_OK) {
         ech_chip_lost_weights(e, &why);
         return;

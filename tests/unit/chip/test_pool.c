@@ -111,7 +111,7 @@ static void scratch_belongs_to_one_core(void **state)
 enum { SHARE_CORES = 3, SHARE_TILES = 10 };
 
 typedef struct share_log {
-    uint32_t arrived, n_taken;
+    uint32_t arrived;
     uint32_t first[SHARE_CORES];
     uint32_t taken[SHARE_TILES];
 } share_log;
