@@ -21,8 +21,8 @@ const char *ech_pack_type_name(const ech_pack_type type)
     static const char *const names[ECH_PACK_COUNT] = {
         [ECH_PACK_F32] = "f32", [ECH_PACK_F16] = "f16", [ECH_PACK_BF16] = "bf16",
         [ECH_PACK_S8] = "s8",   [ECH_PACK_Q8] = "q8",   [ECH_PACK_Q4] = "q4",
-        [ECH_PACK_Q4M] = "q4m", [ECH_PACK_Q6] = "q6",
-        [ECH_PACK_Q6K] = "q6k",
+        [ECH_PACK_Q4M] = "q4m", [ECH_PACK_Q6] = "q6",   [ECH_PACK_Q6K] = "q6k",
+        [ECH_PACK_Q4K] = "q4k",
     };
     return (uint32_t)type < ECH_PACK_COUNT ? names[type] : "unknown";
 }
@@ -54,7 +54,9 @@ size_t ech_panel_bytes(const ech_pack_type type, const uint64_t cols)
     case ECH_PACK_Q4M:
     case ECH_PACK_Q6:
     case ECH_PACK_Q6K:
-        bytes = round_up(cols, ECH_QUANT_UNIT) / ECH_QUANT_UNIT * ech_quant_unit_bytes(type);
+    case ECH_PACK_Q4K:
+        bytes = (cols + ech_quant_unit_cols(type) - 1) / ech_quant_unit_cols(type) *
+                ech_quant_unit_bytes(type);
         break;
     case ECH_PACK_COUNT:
         break;

@@ -31,7 +31,7 @@
 #include "echelon/status.h"
 
 #define ECH_IMAGE_MAGIC          UINT64_C(0x474d49484345beef)
-#define ECH_IMAGE_LAYOUT_VERSION 3
+#define ECH_IMAGE_LAYOUT_VERSION 4
 #define ECH_IMAGE_ALIGN                                                                            \
     4096                   /* of entries: a page, so that a part can be advised or checked alone */
 #define ECH_IMAGE_NAME 120 /* bytes of an entry's name, its zero included */
@@ -47,7 +47,8 @@ typedef enum ech_pack_type {
     ECH_PACK_Q4,  /* 4-bit blocks with a scale */
     ECH_PACK_Q4M, /* 4-bit blocks with a scale and a minimum */
     ECH_PACK_Q6,  /* 6-bit blocks with a scale */
-    ECH_PACK_Q6K, /* 6-bit blocks with a scale for each 16 columns */
+    ECH_PACK_Q6K, /* 6-bit super-blocks with a scale for each 16 columns */
+    ECH_PACK_Q4K, /* 4-bit super-blocks with a scale and a minimum for each 32 columns */
     ECH_PACK_COUNT,
 } ech_pack_type;
 

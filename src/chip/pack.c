@@ -220,8 +220,8 @@ ech_status ech_pack_check_source(const ech_pack_item *const item, const uint64_t
 /* ---- packing ----------------------------------------------------------------------------------
  */
 
-/* Columns that are converted at a time: whole blocks of every source type. */
-#define CHUNK 256
+/* Columns that are converted at a time: whole blocks of every source type, one super-block. */
+#define CHUNK ECH_QUANT_SUPER
 
 /* x[i] to column k + i of one row (lane) of a panel. */
 static void put_row(const ech_pack_ops *const ops, char *const panel, const ech_pack_type type,
@@ -229,6 +229,10 @@ static void put_row(const ech_pack_ops *const ops, char *const panel, const ech_
 {
     float *const f32 = (float *)panel;
     uint16_t *const u16 = (uint16_t *)panel;
+    if (ech_quant_is_super(type)) {
+        ech_quant_put(panel, type, lane, k, x, n);
+        return;
+    }
     if (ech_pack_is_quant(type)) {
         uint32_t i = 0;
         for (ech_quant_block b = { 0 }; i + ECH_QUANT_BLOCK <= n; i += ECH_QUANT_BLOCK) {
@@ -270,7 +274,7 @@ static void pack_piece(const ech_pack_ops *const ops, const ech_pack_item *const
     const char *const from = row + ech_src_bytes(source, k);
     float x[CHUNK];
     if (ech_repack_has(source, type)) {
-        ech_repack(source, from, n, panel, type, lane, k);
+        ech_repack(source, from, n, panel, lane, k);
         return;
     }
     widen(ops, source, from, n, x);

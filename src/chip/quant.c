@@ -46,16 +46,6 @@ static void quantise_signed(const float *const x, const uint32_t n, const float 
         b->q[i] = (uint8_t)half;
 }
 
-/* Two halves, each with a scale of its own. */
-static void quantise_q6k(const float *const x, const uint32_t n, ech_quant_block *const b)
-{
-    ech_quant_block second;
-    quantise_signed(x, n < 16 ? n : 16, 32.0f, b);
-    quantise_signed(x + 16, n < 16 ? 0 : n - 16, 32.0f, &second);
-    memcpy(b->q + 16, second.q, 16);
-    b->m = second.d;
-}
-
 static void quantise_q4m(const float *const x, const uint32_t n, ech_quant_block *const b)
 {
     float min = x[0], max = x[0];
@@ -72,6 +62,78 @@ static void quantise_q4m(const float *const x, const uint32_t n, ech_quant_block
     for (uint32_t i = n; i < ECH_QUANT_BLOCK; i++)
         b->q[i] = 0;
 }
+
+/* ---- super-blocks ---- */
+
+/* Scales of parts of a super-block as whole multiples of an f16, at most `most`; returns it. */
+static uint16_t common_factor(const float *const scale, const uint32_t n, const float most)
+{
+    float max = 0.0f;
+    for (uint32_t i = 0; i < n; i++)
+        max = fabsf(scale[i]) > max ? fabsf(scale[i]) : max;
+    return ech_f16_from_f32_clamped(max / most);
+}
+
+static void quantise_q6k(const float *const x, ech_quant_super *const b)
+{
+    float scale[16];
+    for (uint32_t h = 0; h < 16; h++) {
+        float max = 0.0f;
+        for (uint32_t i = 0; i < 16; i++)
+            max = fabsf(x[16 * h + i]) > fabsf(max) ? x[16 * h + i] : max;
+        scale[h] = max / -32.0f;
+    }
+    b->d = common_factor(scale, 16, 127.0f);
+    const float inverse = ech_f16_inverse(b->d), d = ech_f16_to_f32(b->d);
+    for (uint32_t h = 0; h < 16; h++) {
+        b->scale[h] = (int8_t)clamp(rintf(scale[h] * inverse), -127, 127);
+        const float step = d * (float)b->scale[h];
+        const float by = step != 0.0f ? 1.0f / step : 0.0f;
+        for (uint32_t i = 16 * h; i < 16 * h + 16; i++)
+            b->q[i] = (uint8_t)clamp(rintf(x[i] * by) + 32.0f, 0, 63);
+    }
+}
+
+static void quantise_q4k(const float *const x, ech_quant_super *const b)
+{
+    float scale[8], low[8];
+    for (uint32_t j = 0; j < 8; j++) {
+        float min = 0.0f, max = x[32 * j]; /* a minimum is taken away, never added */
+        for (uint32_t i = 32 * j; i < 32 * j + 32; i++) {
+            min = x[i] < min ? x[i] : min;
+            max = x[i] > max ? x[i] : max;
+        }
+        scale[j] = (max - min) / 15.0f;
+        low[j] = -min;
+    }
+    b->d = common_factor(scale, 8, 63.0f);
+    b->m = common_factor(low, 8, 63.0f);
+    const float d = ech_f16_to_f32(b->d), m = ech_f16_to_f32(b->m);
+    for (uint32_t j = 0; j < 8; j++) {
+        b->scale[j] = (int8_t)clamp(rintf(scale[j] * ech_f16_inverse(b->d)), 0, 63);
+        b->min[j] = (uint8_t)clamp(rintf(low[j] * ech_f16_inverse(b->m)), 0, 63);
+        const float step = d * (float)b->scale[j], taken = m * (float)b->min[j];
+        const float by = step != 0.0f ? 1.0f / step : 0.0f;
+        for (uint32_t i = 32 * j; i < 32 * j + 32; i++)
+            b->q[i] = (uint8_t)clamp(rintf((x[i] + taken) * by), 0, 15);
+    }
+}
+
+/* Numbers of padding are those of 0, and their activations are 0: any scale will do. */
+static void put_super(char *const panel, const ech_pack_type type, const uint32_t lane,
+                      const uint64_t k, const float *const x, const uint32_t n)
+{
+    ech_quant_super b = { 0 };
+    float all[ECH_QUANT_SUPER] = { 0 };
+    memcpy(all, x, n * sizeof(*x));
+    if (type == ECH_PACK_Q4K)
+        quantise_q4k(all, &b);
+    else
+        quantise_q6k(all, &b);
+    ech_quant_store_super(panel, type, lane, k, &b);
+}
+
+/* ---- panels ---- */
 
 static uint16_t *scales_at(const char *const unit, const ech_pack_type type, const uint32_t half)
 {
@@ -104,14 +166,14 @@ static void store_q6(uint8_t *const data, const uint32_t lane, const ech_quant_b
 }
 
 /* A half of a q6k block: three numbers fill a word's low bits, a fourth their spare ones. */
-static void store_q6k(uint8_t *const data, const uint32_t lane, const ech_quant_block *const b)
+static void store_q6k(uint8_t *const data, const uint32_t lane, const uint8_t *const numbers)
 {
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t last;
-        memcpy(&last, b->q + h * 16 + 12, 4);
+        memcpy(&last, numbers + h * 16 + 12, 4);
         for (uint32_t j = 0; j < 3; j++) {
             uint32_t q;
-            memcpy(&q, b->q + h * 16 + (size_t)4 * j, 4);
+            memcpy(&q, numbers + h * 16 + (size_t)4 * j, 4);
             q |= (last >> 2 * j & 0x03030303u) << 6;
             memcpy(data + h * HALF_Q6K + byte_q8(lane, 4 * j), &q, 4);
         }
@@ -142,31 +204,67 @@ static int32_t load(const uint8_t *const data, const ech_pack_type type, const u
     return nibble | (high >> group / 2 * 2 & 3) << 4;
 }
 
+/* Four bytes at a time; no nibble reaches into the next byte. */
+static void store_nibbles(uint8_t *const data, const uint32_t lane, const uint8_t *const q)
+{
+    for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i += 4) {
+        uint32_t low, high;
+        memcpy(&low, q + i, 4);
+        memcpy(&high, q + i + ECH_QUANT_BLOCK / 2, 4);
+        const uint32_t both = (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4;
+        memcpy(data + byte_q8(lane, i), &both, 4);
+    }
+}
+
 void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t lane,
                      const uint64_t k, const ech_quant_block *const b)
 {
     char *const unit = panel + k / ECH_QUANT_UNIT * ech_quant_unit_bytes(type);
     const uint32_t half = (uint32_t)(k / ECH_QUANT_BLOCK % 2);
-    uint8_t *const data = (uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
+    uint8_t *const data = (uint8_t *)unit + half * ech_quant_block_bytes(type);
     scales_at(unit, type, half)[lane] = b->d;
-    if (ech_quant_has_m(type)) scales_at(unit, type, 2 + half)[lane] = b->m;
-    if (type == ECH_PACK_Q6K) {
-        store_q6k(data, lane, b);
-        return;
-    }
+    if (type == ECH_PACK_Q4M) scales_at(unit, type, 2 + half)[lane] = b->m;
     if (type == ECH_PACK_Q8) {
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i += 4)
             memcpy(data + byte_q8(lane, i), b->q + i, 4);
         return;
     }
-    /* Four bytes at a time; no nibble reaches into the next byte. */
     if (type == ECH_PACK_Q6) store_q6(data, lane, b);
-    for (uint32_t i = 0; i < ECH_QUANT_BLOCK / 2; i += 4) {
-        uint32_t low, high;
-        memcpy(&low, b->q + i, 4);
-        memcpy(&high, b->q + i + ECH_QUANT_BLOCK / 2, 4);
-        const uint32_t both = (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4;
-        memcpy(data + byte_q8(lane, i), &both, 4);
+    store_nibbles(data, lane, b->q);
+}
+
+/* Bits of a block's scale and minimum; the odd block of a pair comes second. */
+static void store_q4k_scale(uint8_t *const unit, const uint32_t lane, const uint32_t j,
+                            const ech_quant_super *const b)
+{
+    const uint32_t scale = (uint8_t)b->scale[j], min = b->min[j];
+    uint8_t *const high = unit + ECH_Q4K_HIGH + j / 2 * ECH_PANEL + lane;
+    unit[ech_quant_data_bytes(ECH_PACK_Q4K) + j * ECH_PANEL + lane] =
+        (uint8_t)((scale & 15u) | min << 4);
+    const uint32_t bits = (scale >> 4 & 3u) | (min >> 2 & 12u);
+    *high = (uint8_t)(j % 2 == 0 ? bits : *high | bits << 4);
+}
+
+void ech_quant_store_super(char *const panel, const ech_pack_type type, const uint32_t lane,
+                           const uint64_t k, const ech_quant_super *const b)
+{
+    uint8_t *const unit = (uint8_t *)panel + k / ECH_QUANT_SUPER * ech_quant_unit_bytes(type);
+    const uint32_t block_bytes = ech_quant_block_bytes(type);
+    const bool is_q4k = type == ECH_PACK_Q4K;
+    uint16_t *const factor = (uint16_t *)(unit + (is_q4k ? ECH_Q4K_FACTOR : ECH_Q6K_FACTOR));
+    factor[lane] = b->d;
+    /* q4k's minima have a factor; behind q6k's are zeros, the same bytes on every machine. */
+    factor[ECH_PANEL + lane] = is_q4k ? b->m : 0;
+    for (uint32_t j = 0; j < 8; j++) {
+        const uint8_t *const q = b->q + (size_t)j * ECH_QUANT_BLOCK;
+        if (is_q4k) {
+            store_nibbles(unit + j * block_bytes, lane, q);
+            store_q4k_scale(unit, lane, j, b);
+            continue;
+        }
+        store_q6k(unit + j * block_bytes, lane, q);
+        for (uint32_t h = 2 * j; h < 2 * j + 2; h++)
+            unit[ech_quant_data_bytes(type) + h * ECH_PANEL + lane] = (uint8_t)b->scale[h];
     }
 }
 
@@ -177,33 +275,63 @@ void ech_quantise(const ech_pack_type type, const float *const x, const uint32_t
     if (type == ECH_PACK_Q6) quantise_signed(x, n, 32.0f, b);
     if (type == ECH_PACK_Q4) quantise_signed(x, n, 8.0f, b);
     if (type == ECH_PACK_Q4M) quantise_q4m(x, n, b);
-    if (type == ECH_PACK_Q6K) quantise_q6k(x, n, b);
 }
 
 void ech_quant_put(char *const panel, const ech_pack_type type, const uint32_t lane,
                    const uint64_t k, const float *const x, const uint32_t n)
 {
     ech_quant_block b = { 0 };
+    if (ech_quant_is_super(type)) {
+        put_super(panel, type, lane, k, x, n);
+        return;
+    }
     ech_quantise(type, x, n, &b);
     ech_quant_store(panel, type, lane, k, &b);
+}
+
+/* What a block's numbers (q6k: a half's) are multiplied with, and what is added. */
+typedef struct line {
+    float d, m;
+} line;
+
+static line line_of(const uint8_t *const unit, const ech_pack_type type, const uint32_t lane,
+                    const uint32_t block, const uint32_t i)
+{
+    const uint8_t *const scales = unit + ech_quant_data_bytes(type);
+    if (type == ECH_PACK_Q6K) {
+        const uint16_t *const d = (const uint16_t *)(unit + ECH_Q6K_FACTOR);
+        const int8_t scale = (int8_t)scales[(2 * block + i / 16) * ECH_PANEL + lane];
+        return (line){ ech_f16_to_f32(d[lane]) * (float)scale, 0.0f };
+    }
+    if (type == ECH_PACK_Q4K) {
+        const uint16_t *const d = (const uint16_t *)(unit + ECH_Q4K_FACTOR);
+        const uint32_t low = scales[block * ECH_PANEL + lane];
+        const uint32_t high =
+            (uint32_t)unit[ECH_Q4K_HIGH + block / 2 * ECH_PANEL + lane] >> block % 2 * 4;
+        const uint32_t scale = (low & 15u) | (high & 3u) << 4, min = low >> 4 | (high & 12u) << 2;
+        return (line){ ech_f16_to_f32(d[lane]) * (float)scale,
+                       -(ech_f16_to_f32(d[ECH_PANEL + lane]) * (float)min) };
+    }
+    const uint16_t *const d = scales_at((const char *)unit, type, block);
+    return (line){ ech_f16_to_f32(d[lane]),
+                   type == ECH_PACK_Q4M ? ech_f16_to_f32(d[2 * ECH_PANEL + lane]) : 0.0f };
 }
 
 void ech_quant_get(const char *const panel, const ech_pack_type type, const uint32_t lane,
                    const uint32_t n, float *const y)
 {
+    const uint32_t cols = ech_quant_unit_cols(type);
     for (uint32_t k = 0; k < n; k++) {
-        const char *const unit = panel + (size_t)(k / ECH_QUANT_UNIT) * ech_quant_unit_bytes(type);
-        const uint32_t half = k / ECH_QUANT_BLOCK % 2, i = k % ECH_QUANT_BLOCK;
-        const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
-        const float d = ech_f16_to_f32(scales_at(unit, type, half)[lane]);
-        const float m = ech_quant_has_m(type) ? ech_f16_to_f32(scales_at(unit, type, 2 + half)[lane])
-                                              : 0.0f;
-        const int32_t q = load(data, type, lane, i);
-        if (type == ECH_PACK_Q4M)
-            y[k] = fmaf((float)q, d, m);
+        const uint8_t *const unit =
+            (const uint8_t *)panel + (size_t)(k / cols) * ech_quant_unit_bytes(type);
+        const uint32_t block = k % cols / ECH_QUANT_BLOCK, i = k % ECH_QUANT_BLOCK;
+        const line l = line_of(unit, type, lane, block, i);
+        const int32_t q = load(unit + block * ech_quant_block_bytes(type), type, lane, i);
+        if (type == ECH_PACK_Q4M || type == ECH_PACK_Q4K)
+            y[k] = fmaf((float)q, l.d, l.m);
         else if (type == ECH_PACK_Q6K)
-            y[k] = (i < 16 ? d : m) * (float)(q - 32);
+            y[k] = l.d * (float)(q - 32);
         else
-            y[k] = d * (float)(q + ech_quant_factor(type));
+            y[k] = l.d * (float)(q + ech_quant_factor(type));
     }
 }

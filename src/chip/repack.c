@@ -70,19 +70,19 @@ static void from_mxfp4(const uint8_t *const b, ech_quant_block *const y)
         y->q[i] = (uint8_t)(ech_mxfp4_values[nibble(b + 1, i)] + 128);
 }
 
-static void from_q4_k(const uint8_t *const b, ech_quant_block *const y)
+static void from_q4_k(const uint8_t *const b, ech_quant_super *const y)
 {
-    const float d = ech_f16_to_f32(u16_at(b));
-    const float m = ech_f16_to_f32(u16_at(b + 2));
+    y->d = u16_at(b);
+    y->m = u16_at(b + 2);
     for (uint32_t j = 0; j < 8; j++) {
         uint32_t scale = 0;
         uint32_t min = 0;
         ech_q4_k_scale(b + 4, j, &scale, &min);
-        y[j].d = ech_f16_from_f32_clamped(d * (float)scale);
-        y[j].m = ech_f16_from_f32_clamped(-(m * (float)min));
+        y->scale[j] = (int8_t)scale;
+        y->min[j] = (uint8_t)min;
         const uint8_t *const q = b + 16 + j / 2 * 32;
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
-            y[j].q[i] = q[i] >> (j % 2 * 4) & 15u;
+            y->q[j * ECH_QUANT_BLOCK + i] = q[i] >> (j % 2 * 4) & 15u;
     }
 }
 
@@ -140,15 +140,12 @@ static uint8_t q6_k_at(const uint8_t *const b, const uint32_t i)
     return (uint8_t)(low | high << 4);
 }
 
-static void from_q6_k(const uint8_t *const b, ech_quant_block *const y)
+static void from_q6_k(const uint8_t *const b, ech_quant_super *const y)
 {
-    const float d = ech_f16_to_f32(u16_at(b + 208));
-    for (uint32_t j = 0; j < 8; j++) {
-        y[j].d = ech_f16_from_f32_clamped(d * (float)(int8_t)b[192 + 2 * j]);
-        y[j].m = ech_f16_from_f32_clamped(d * (float)(int8_t)b[193 + 2 * j]);
-        for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
-            y[j].q[i] = q6_k_at(b, j * ECH_QUANT_BLOCK + i);
-    }
+    y->d = u16_at(b + 208);
+    memcpy(y->scale, b + 192, sizeof(y->scale));
+    for (uint32_t i = 0; i < ECH_QUANT_SUPER; i++)
+        y->q[i] = q6_k_at(b, i);
 }
 
 /*
@@ -196,33 +193,53 @@ static void from_q5_k(const uint8_t *const b, ech_quant_block *const y)
 
 typedef struct repack_row {
     ech_pack_type type;
-    void (*read)(const uint8_t *b, ech_quant_block *y); /* NULL: there is no way */
+    void (*read)(const uint8_t *b, ech_quant_block *y); /* its blocks of 32, or */
+    void (*read_super)(const uint8_t *b,
+                       ech_quant_super *y); /* its 256; neither: there is no way */
 } repack_row;
 
 static const repack_row ROWS[ECH_SRC_COUNT] = {
-    [ECH_SRC_Q8_0] = { ECH_PACK_Q8, from_q8_0 },     [ECH_SRC_Q5_0] = { ECH_PACK_Q8, from_q5_0 },
-    [ECH_SRC_Q4_0] = { ECH_PACK_Q4, from_q4_0 },     [ECH_SRC_Q4_1] = { ECH_PACK_Q4M, from_q4_1 },
-    [ECH_SRC_IQ4_NL] = { ECH_PACK_Q8, from_iq4_nl }, [ECH_SRC_MXFP4] = { ECH_PACK_Q8, from_mxfp4 },
-    [ECH_SRC_Q4_K] = { ECH_PACK_Q4M, from_q4_k },    [ECH_SRC_Q3_K] = { ECH_PACK_Q8, from_q3_k },
-    [ECH_SRC_Q6_K] = { ECH_PACK_Q6K, from_q6_k },    [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k },
-    [ECH_SRC_Q5_1] = { ECH_PACK_Q8, from_q5_1 },
+    [ECH_SRC_Q8_0] = { ECH_PACK_Q8, from_q8_0, NULL },
+    [ECH_SRC_Q5_0] = { ECH_PACK_Q8, from_q5_0, NULL },
+    [ECH_SRC_Q4_0] = { ECH_PACK_Q4, from_q4_0, NULL },
+    [ECH_SRC_Q4_1] = { ECH_PACK_Q4M, from_q4_1, NULL },
+    [ECH_SRC_IQ4_NL] = { ECH_PACK_Q8, from_iq4_nl, NULL },
+    [ECH_SRC_MXFP4] = { ECH_PACK_Q8, from_mxfp4, NULL },
+    [ECH_SRC_Q4_K] = { ECH_PACK_Q4K, NULL, from_q4_k },
+    [ECH_SRC_Q3_K] = { ECH_PACK_Q8, from_q3_k, NULL },
+    [ECH_SRC_Q6_K] = { ECH_PACK_Q6K, NULL, from_q6_k },
+    [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k, NULL },
+    [ECH_SRC_Q5_1] = { ECH_PACK_Q8, from_q5_1, NULL },
 };
 
 bool ech_repack_has(const ech_src_type source, const ech_pack_type type)
 {
-    return (uint32_t)source < ECH_SRC_COUNT && ROWS[source].read != NULL &&
-           ROWS[source].type == type;
+    return (uint32_t)source < ECH_SRC_COUNT && ROWS[source].type == type &&
+           (ROWS[source].read != NULL || ROWS[source].read_super != NULL);
+}
+
+/* One block of the source to column k. */
+static void repack_block(const repack_row *const row, const uint8_t *const from, const uint32_t n,
+                         char *const panel, const uint32_t lane, const uint64_t k)
+{
+    ech_quant_block blocks[8] = { 0 };
+    ech_quant_super super = { 0 };
+    if (row->read_super != NULL) {
+        row->read_super(from, &super);
+        ech_quant_store_super(panel, row->type, lane, k, &super);
+        return;
+    }
+    row->read(from, blocks);
+    for (uint32_t j = 0; j < n / ECH_QUANT_BLOCK; j++)
+        ech_quant_store(panel, row->type, lane, k + (uint64_t)j * ECH_QUANT_BLOCK, &blocks[j]);
 }
 
 void ech_repack(const ech_src_type source, const void *const src, const uint64_t n,
-                char *const panel, const ech_pack_type type, const uint32_t lane, const uint64_t k)
+                char *const panel, const uint32_t lane, const uint64_t k)
 {
     const uint8_t *const bytes = src;
     const uint32_t elems = ech_src_block_elems(source);
-    for (uint64_t i = 0; i < n; i += elems) {
-        ech_quant_block blocks[8] = { 0 };
-        ROWS[source].read(bytes + i / elems * ech_src_block_bytes(source), blocks);
-        for (uint32_t j = 0; j < elems / ECH_QUANT_BLOCK; j++)
-            ech_quant_store(panel, type, lane, k + i + (uint64_t)j * ECH_QUANT_BLOCK, &blocks[j]);
-    }
+    for (uint64_t i = 0; i < n; i += elems)
+        repack_block(&ROWS[source], bytes + i / elems * ech_src_block_bytes(source), elems, panel,
+                     lane, k + i);
 }

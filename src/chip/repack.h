@@ -5,9 +5,8 @@
  *
  *     Q8_0, Q5_0, IQ4_NL → q8      Q4_0 → q4      Q4_1 → q4m         to the bit
  *     MXFP4 → q8                   where the exponent fits f16, which has 2^-24 … 2^15
- *     Q4_K → q4m                   products of two scales, rounded to f16 once
+ *     Q4_K → q4k, Q6_K → q6k       to the bit
  *     Q3_K → q8                    to the bit
- *     Q6_K → q8                    two scales become one: put_q8()
  *     Q5_K, Q5_1 → q8              minimum and scale become one scale: put_q8_offset()
  *
  * Other pairs go through f32 (dequant.h, quant.h). Any thread; a block is written by one.
@@ -20,10 +19,10 @@
 /* Whether there is a way without f32. */
 bool ech_repack_has(ech_src_type source, ech_pack_type type);
 /*
- * n columns, whole source blocks, of one row (lane) of a panel, from column k on, a multiple of
- * 32. For pairs that ech_repack_has() alone.
+ * n columns, whole source blocks, of one row (lane) of a panel of the type that ech_repack_has()
+ * for the source, from column k on, a multiple of a source block's.
  */
-void ech_repack(ech_src_type source, const void *src, uint64_t n, char *panel, ech_pack_type type,
-                uint32_t lane, uint64_t k);
+void ech_repack(ech_src_type source, const void *src, uint64_t n, char *panel, uint32_t lane,
+                uint64_t k);
 
 #endif

@@ -76,8 +76,9 @@ static ech_pack_type packed_type(const ech_wtype type)
     case ECH_WTYPE_Q4_0:
         return ECH_PACK_Q4;
     case ECH_WTYPE_Q4_1:
-    case ECH_WTYPE_Q4_K:
         return ECH_PACK_Q4M;
+    case ECH_WTYPE_Q4_K:
+        return ECH_PACK_Q4K;
     case ECH_WTYPE_Q6_K:
         return ECH_PACK_Q6K;
     default:
@@ -85,8 +86,8 @@ static ech_pack_type packed_type(const ech_wtype type)
     }
 }
 
-/* Bits of a number with its share of the scales, times two: what types are compared by. */
-static uint32_t half_bits(const ech_pack_type type)
+/* Types from the coarsest on: what they are compared by. */
+static uint32_t fineness(const ech_pack_type type)
 {
     switch (type) {
     case ECH_PACK_F32:
@@ -98,6 +99,8 @@ static uint32_t half_bits(const ech_pack_type type)
     case ECH_PACK_Q6:
         return 13;
     case ECH_PACK_Q4M:
+        return 11;
+    case ECH_PACK_Q4K:
         return 10;
     case ECH_PACK_Q4:
         return 9;
@@ -116,7 +119,7 @@ static ech_pack_type quantised_type(const ech_layout *const l, const char *const
     if (l->quantize == ECH_QUANTIZE_Q8) target = ECH_PACK_Q8;
     if (l->quantize == ECH_QUANTIZE_Q6) target = is_edge ? ECH_PACK_Q8 : ECH_PACK_Q6;
     if (l->quantize == ECH_QUANTIZE_Q4) target = is_edge ? ECH_PACK_Q8 : ECH_PACK_Q4;
-    return half_bits(target) < half_bits(type) ? target : type;
+    return fineness(target) < fineness(type) ? target : type;
 }
 
 /* The type that holds the tensors of two: 8 bits, where both are of few bits, else f32. */

@@ -49,12 +49,16 @@ static void fill_scales(uint16_t *const to, const uint32_t n)
         to[i] = ech_f16_from_f32(draw_f32(false));
 }
 
+/* Numbers and scales in bytes are any; factors in f16 follow. */
 static void fill_quant_panel(const mm_case *const c, char *const at)
 {
-    const uint32_t data = ech_quant_data_bytes(c->type), unit = ech_quant_unit_bytes(c->type);
-    for (uint32_t u = 0; u < ech_quant_blocks(c->k_last) / 2; u++) {
-        fill_bytes((uint8_t *)at + (size_t)u * unit, data, 0, 255);
-        fill_scales((uint16_t *)(at + (size_t)u * unit + data), (unit - data) / 2);
+    const uint32_t unit = ech_quant_unit_bytes(c->type);
+    uint32_t bytes = ech_quant_data_bytes(c->type);
+    if (c->type == ECH_PACK_Q4K) bytes = ECH_Q4K_FACTOR;
+    if (c->type == ECH_PACK_Q6K) bytes = ECH_Q6K_FACTOR;
+    for (size_t u = 0; u < ech_panel_bytes(c->type, c->k_last) / unit; u++) {
+        fill_bytes((uint8_t *)at + u * unit, bytes, 0, 255);
+        fill_scales((uint16_t *)(at + u * unit + bytes), (unit - bytes) / 2);
     }
 }
 
@@ -219,7 +223,7 @@ static void check_case(const level *const l, mm_case *const c)
 static void check_rows(const level *const l, const ech_pack_type type, const ech_act_type act,
                        const uint32_t rows)
 {
-    static const uint32_t ks[] = { 1, 2, 3, 15, 16, 17, 33, 64, 129 };
+    static const uint32_t ks[] = { 1, 2, 3, 15, 16, 17, 33, 64, 129, 256, 400 };
     if (rows > most_rows) return;
     mm_case c = {
         .type = type,

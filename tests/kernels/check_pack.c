@@ -29,8 +29,7 @@ static void draw_block(float *const x, const uint32_t kind)
 
 static void check_quantise(const level *const l, const ech_pack_ops *const ops)
 {
-    static const ech_pack_type types[] = { ECH_PACK_Q8, ECH_PACK_Q6, ECH_PACK_Q6K,
-                                            ECH_PACK_Q4, ECH_PACK_Q4M };
+    static const ech_pack_type types[] = { ECH_PACK_Q8, ECH_PACK_Q6, ECH_PACK_Q4, ECH_PACK_Q4M };
     float *const x = guard_alloc(ECH_QUANT_BLOCK * sizeof(float));
     for (uint32_t n = 0; n < BLOCKS; n++) {
         draw_block(x, n % 8);

@@ -106,9 +106,9 @@ static void settle(toy *const t, const size_t at, const size_t rows, const uint3
     char *const panel = calloc(1, ech_panel_bytes(t->s.type, cols));
     for (size_t r = 0; r < rows; r++) {
         float *const x = t->weights + at + r * cols;
-        for (uint32_t k = 0; k < cols; k += ECH_QUANT_BLOCK)
-            ech_quant_put(panel, t->s.type, 5, k, x + k,
-                          cols - k < ECH_QUANT_BLOCK ? cols - k : ECH_QUANT_BLOCK);
+        const uint32_t each = ech_quant_put_cols(t->s.type);
+        for (uint32_t k = 0; k < cols; k += each)
+            ech_quant_put(panel, t->s.type, 5, k, x + k, cols - k < each ? cols - k : each);
         ech_quant_get(panel, t->s.type, 5, cols, x);
     }
     free(panel);

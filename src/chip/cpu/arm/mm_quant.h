@@ -45,12 +45,47 @@ ALWAYS_INLINE float scale_of(const act_rows *const x, const uint32_t j, const ui
     return v;
 }
 
-/* Four f16 of quarter i, at index `which` of a unit's scales. */
-ALWAYS_INLINE float32x4_t scales_at(const char *const unit, const ech_pack_type type,
-                                    const uint32_t which, const uint32_t i)
+/* Four f16 of quarter i of a panel's. */
+ALWAYS_INLINE float32x4_t halves_at(const char *const at, const uint32_t i)
 {
-    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(
-        (const uint16_t *)(unit + ech_quant_data_bytes(type)) + which * ECH_PANEL + i * 4)));
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)at + i * 4)));
+}
+
+/* Four bytes of quarter i of a panel's, to 16 bits. */
+ALWAYS_INLINE uint16x4_t bytes_at(const char *const at, const uint32_t i)
+{
+    uint32_t four;
+    __builtin_memcpy(&four, at + i * 4, sizeof(four));
+    return vget_low_u16(vmovl_u8(vcreate_u8(four)));
+}
+
+/* Scale and minimum of a block of q4k: 6 bits each, times their factors. */
+ALWAYS_INLINE void scales_q4k(const char *const unit, const uint32_t block, const uint32_t i,
+                              float32x4_t *const d, float32x4_t *const m)
+{
+    const uint32_t in = ech_quant_in_unit(ECH_PACK_Q4K, block);
+    const char *const at = unit + ech_quant_data_bytes(ECH_PACK_Q4K);
+    const uint16x4_t low = bytes_at(at + in * ECH_PANEL, i);
+    const uint16x4_t both = bytes_at(unit + ECH_Q4K_HIGH + in / 2 * ECH_PANEL, i);
+    const uint16x4_t high = block % 2 == 0 ? both : vshr_n_u16(both, 4);
+    const uint16x4_t scale =
+        vorr_u16(vand_u16(low, vdup_n_u16(15)), vshl_n_u16(vand_u16(high, vdup_n_u16(3)), 4));
+    const uint16x4_t min =
+        vorr_u16(vshr_n_u16(low, 4), vshl_n_u16(vand_u16(high, vdup_n_u16(12)), 2));
+    *d = vmulq_f32(vcvtq_f32_u32(vmovl_u16(scale)), halves_at(unit + ECH_Q4K_FACTOR, i));
+    *m = vmulq_f32(vcvtq_f32_u32(vmovl_u16(min)), halves_at(unit + ECH_Q4K_FACTOR + 32, i));
+}
+
+/* Scale of half a block of q6k. */
+ALWAYS_INLINE float32x4_t scale_q6k(const char *const unit, const uint32_t block, const uint32_t h,
+                                    const uint32_t i)
+{
+    const uint32_t half = ech_quant_in_unit(ECH_PACK_Q6K, block) * 2 + h;
+    int32_t four;
+    __builtin_memcpy(&four, unit + ech_quant_data_bytes(ECH_PACK_Q6K) + half * ECH_PANEL + i * 4,
+                     sizeof(four));
+    const int16x4_t scale = vget_low_s16(vmovl_s8(vcreate_s8((uint32_t)four)));
+    return vmulq_f32(vcvtq_f32_s32(vmovl_s16(scale)), halves_at(unit + ECH_Q6K_FACTOR, i));
 }
 
 /* An even number of a block's 8 groups of 4 columns. */
@@ -75,14 +110,15 @@ ALWAYS_INLINE uint8x16_t group_q6k(const uint8_t *const data, const uint32_t g, 
 ALWAYS_INLINE void block_q6k(const char *const unit, const act_rows *const x, const uint32_t block,
                              const uint32_t n_rows, float32x4_t acc[QUARTERS][MAX_R])
 {
-    const uint8_t *const data = (const uint8_t *)unit + block % 2 * 384;
+    const uint8_t *const data =
+        (const uint8_t *)unit + ech_quant_in_unit(ECH_PACK_Q6K, block) * 384;
     int32x4_t sum[2][QUARTERS][MAX_R];
     sums(ECH_PACK_Q6K, data, x, block, (groups){ 0, 4 }, n_rows, sum[0]);
     sums(ECH_PACK_Q6K, data, x, block, (groups){ 4, 8 }, n_rows, sum[1]);
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
-        const float32x4_t d = scales_at(unit, ECH_PACK_Q6K, block % 2, i);
-        const float32x4_t m = scales_at(unit, ECH_PACK_Q6K, 2 + block % 2, i);
+        const float32x4_t d = scale_q6k(unit, block, 0, i);
+        const float32x4_t m = scale_q6k(unit, block, 1, i);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
             const int32x4_t c0 = vdupq_n_s32(word(x, j, x->c + (size_t)block * 8));
@@ -104,22 +140,28 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const unit,
         block_q6k(unit, x, block, n_rows, acc);
         return;
     }
-    sums(type, (const uint8_t *)unit + block % 2 * (ech_quant_data_bytes(type) / 2), x, block,
-         (groups){ 0, 8 }, n_rows, sum);
+    sums(type, (const uint8_t *)unit + ech_quant_in_unit(type, block) * ech_quant_block_bytes(type),
+         x, block, (groups){ 0, 8 }, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
-        const float32x4_t d = scales_at(unit, type, block % 2, i);
+        const char *const at = unit + ech_quant_data_bytes(type) + block % 2 * 32;
+        const bool has_min = type == ECH_PACK_Q4M || type == ECH_PACK_Q4K;
+        float32x4_t d, m;
+        if (type == ECH_PACK_Q4K)
+            scales_q4k(unit, block, i, &d, &m);
+        else
+            d = halves_at(at, i);
+        if (type == ECH_PACK_Q4M) m = halves_at(at + 64, i);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
             const float32x4_t s = vdupq_n_f32(scale_of(x, j, block));
             const int32x4_t c = vdupq_n_s32(word(x, j, x->c + (size_t)block * 4));
-            if (type != ECH_PACK_Q4M) {
+            if (!has_min) {
                 const float32x4_t f = vcvtq_f32_s32(vaddq_s32(sum[i][j], c));
                 acc[i][j] = vfmaq_f32(acc[i][j], f, vmulq_f32(d, s));
                 continue;
             }
-            const float32x4_t cm =
-                vmulq_f32(vcvtq_f32_s32(c), scales_at(unit, type, 2 + block % 2, i));
+            const float32x4_t cm = vmulq_f32(vcvtq_f32_s32(c), m);
             acc[i][j] = vfmaq_f32(acc[i][j], vfmaq_f32(cm, vcvtq_f32_s32(sum[i][j]), d), s);
         }
     }
@@ -138,10 +180,12 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     UNROLL for (uint32_t j = 0; j < n_rows; j++) x.q[j] = keep((const char *)row_f32(a, r + j));
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         acc[i][j] = vdupq_n_f32(0);
-    for (uint32_t b = 0; b < n_blocks; b += 2, unit += ech_quant_unit_bytes(type)) {
-        if (ahead != 0) fetch_unit(unit + ahead, ech_quant_unit_bytes(type));
+    for (uint32_t b = 0; b < n_blocks; b += 2) {
+        const uint32_t in = ech_quant_in_unit(type, b), pair = ech_quant_pair_bytes(type);
+        if (ahead != 0) fetch_unit(unit + in / 2 * pair + ahead, pair);
         one_block(type, unit, &x, b, n_rows, acc);
         one_block(type, unit, &x, b + 1, n_rows, acc);
+        if (ech_quant_in_unit(type, b + 2) == 0) unit += ech_quant_unit_bytes(type);
     }
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         vst1q_f32(output_at(a, p, r + j) + i * 4, acc[i][j]);
@@ -159,5 +203,6 @@ TILE(tile_q8, ECH_PACK_Q8)
 TILE(tile_q6k, ECH_PACK_Q6K)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
+TILE(tile_q4k, ECH_PACK_Q4K)
 
 #endif

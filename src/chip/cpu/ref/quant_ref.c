@@ -60,20 +60,45 @@ static int32_t stored(const ech_pack_type type, const uint8_t *const data, const
     return nibble | (high >> i / 8 * 2 & 3) << 4;
 }
 
-static float add_block(const ech_pack_type type, const char *const unit, const uint32_t half,
+/* d and m of a block's first and second part: halves (q6k), else the block's scale and minimum. */
+static void scales_of(const ech_pack_type type, const char *const unit, const uint32_t in,
+                      const uint32_t lane, float *const ret_d, float *const ret_m)
+{
+    const uint8_t *const data = (const uint8_t *)unit, *const at =
+                                                           data + ech_quant_data_bytes(type);
+    if (type == ECH_PACK_Q6K) {
+        const float d = ech_f16_to_f32(((const uint16_t *)(unit + ECH_Q6K_FACTOR))[lane]);
+        *ret_d = d * (float)(int8_t)at[2 * in * ECH_PANEL + lane];
+        *ret_m = d * (float)(int8_t)at[(2 * in + 1) * ECH_PANEL + lane];
+        return;
+    }
+    if (type == ECH_PACK_Q4K) {
+        const uint16_t *const f = (const uint16_t *)(unit + ECH_Q4K_FACTOR);
+        const uint32_t low = at[in * ECH_PANEL + lane];
+        const uint32_t high = data[ECH_Q4K_HIGH + in / 2 * ECH_PANEL + lane] >> in % 2 * 4 & 15u;
+        *ret_d = ech_f16_to_f32(f[lane]) * (float)((low & 15u) | (high & 3u) << 4);
+        *ret_m = ech_f16_to_f32(f[ECH_PANEL + lane]) * (float)(low >> 4 | high >> 2 << 4);
+        return;
+    }
+    const uint16_t *const scales = (const uint16_t *)at;
+    *ret_d = ech_f16_to_f32(scales[in * ECH_PANEL + lane]);
+    if (type == ECH_PACK_Q4M) *ret_m = ech_f16_to_f32(scales[(2 + in) * ECH_PANEL + lane]);
+}
+
+static float add_block(const ech_pack_type type, const char *const unit, const uint32_t in,
                        const uint32_t lane, const int8_t *const q, const float s,
                        const int32_t *const c, const float acc)
 {
-    const uint8_t *const data = (const uint8_t *)unit + half * ech_quant_data_bytes(type) / 2;
-    const uint16_t *const scales = (const uint16_t *)(unit + ech_quant_data_bytes(type));
-    const float d = ech_f16_to_f32(scales[half * ECH_PANEL + lane]);
+    const uint8_t *const data = (const uint8_t *)unit + in * ech_quant_block_bytes(type);
+    float d = 0.0f, m = 0.0f;
     int32_t halves[2] = { 0, 0 };
+    scales_of(type, unit, in, lane, &d, &m);
     for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
         halves[i / 16] += stored(type, data, lane, i) * q[i];
     const int32_t sum = halves[0] + halves[1];
-    if (!ech_quant_has_m(type)) return fmaf((float)(sum + *c), d * s, acc);
-    const float m = ech_f16_to_f32(scales[(2 + half) * ECH_PANEL + lane]);
-    if (type == ECH_PACK_Q4M) return fmaf(fmaf((float)sum, d, (float)*c * m), s, acc);
+    if (type == ECH_PACK_Q4M || type == ECH_PACK_Q4K)
+        return fmaf(fmaf((float)sum, d, (float)*c * m), s, acc);
+    if (type != ECH_PACK_Q6K) return fmaf((float)(sum + *c), d * s, acc);
     const float first = (float)(halves[0] + c[0]), second = (float)(halves[1] + c[1]);
     return fmaf(fmaf(second, m, first * d), s, acc);
 }
@@ -81,6 +106,7 @@ static float add_block(const ech_pack_type type, const char *const unit, const u
 static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
 {
     const uint32_t n_blocks = ech_quant_blocks(a->k_last), each = type == ECH_PACK_Q6K ? 2 : 1;
+    const uint32_t per_unit = ech_quant_unit_cols(type) / ECH_QUANT_BLOCK;
     for (uint32_t p = 0; p < a->n_panels; p++)
         for (uint32_t r = 0; r < a->n_rows; r++) {
             const int8_t *const q = (const int8_t *)a->x + r * a->x_stride;
@@ -89,9 +115,9 @@ static void mm_quant(const ech_mm_args *const a, const ech_pack_type type)
             for (uint32_t lane = 0; lane < ECH_PANEL; lane++) {
                 float acc = 0.0f;
                 for (uint32_t b = 0; b < n_blocks; b++)
-                    acc =
-                        add_block(type, (const char *)a->w[p] + b / 2 * ech_quant_unit_bytes(type),
-                                  b % 2, lane, q + b * ECH_QUANT_BLOCK, s[b], c + b * each, acc);
+                    acc = add_block(
+                        type, (const char *)a->w[p] + b / per_unit * ech_quant_unit_bytes(type),
+                        b % per_unit, lane, q + b * ECH_QUANT_BLOCK, s[b], c + b * each, acc);
                 a->y[r * a->y_stride + (size_t)p * ECH_PANEL + lane] = acc;
             }
         }
@@ -120,4 +146,9 @@ void ech_k_mm_q4m_q8_ref(const ech_mm_args *const a)
 void ech_k_mm_q6k_q8_ref(const ech_mm_args *const a)
 {
     mm_quant(a, ECH_PACK_Q6K);
+}
+
+void ech_k_mm_q4k_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q4K);
 }

@@ -22,6 +22,7 @@
     CASE(5, tile);                                                                                 \
     CASE(6, tile);
 
+#include "src/chip/cpu/mm_prepared.h"
 #include "src/chip/cpu/mm_tile.h"
 #include "src/chip/cpu/x86/kernels.h"
 #include "src/chip/quant.h"
@@ -78,7 +79,8 @@ ALWAYS_INLINE void sums_q8(const char *const *const unit, const act_rows *const 
     }
 }
 
-ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const x,
+/* Nibbles from byte `at` of the units on. */
+ALWAYS_INLINE void sums_q4(const char *const *const unit, const size_t at, const act_rows *const x,
                            const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
                            __m512i sum[MAX_P][MAX_R])
 {
@@ -88,7 +90,7 @@ ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const 
     {
         UNROLL for (uint32_t i = 0; i < n_panels; i++)
         {
-            const __m512i pair = _mm512_load_si512(unit[i] + block % 2 * 256 + g * 64);
+            const __m512i pair = _mm512_load_si512(unit[i] + at + g * 64);
             w[i] = _mm512_and_si512(pair, low);
             high[i] = _mm512_and_si512(_mm512_srli_epi16(pair, 4), low);
         }
@@ -127,12 +129,42 @@ ALWAYS_INLINE void sums_q6(const char *const *const unit, const act_rows *const 
     }
 }
 
-/* 16 f16 at index `which` of a unit's scales. */
-ALWAYS_INLINE __m512 scales_at(const char *const unit, const ech_pack_type type,
-                               const uint32_t which)
+/* 16 f16. */
+ALWAYS_INLINE __m512 halves_at(const char *const at)
 {
-    return _mm512_cvtph_ps(
-        _mm256_load_si256((const __m256i *)(unit + ech_quant_data_bytes(type) + which * 32)));
+    return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)at));
+}
+
+/* 16 bytes, 0 … 255. */
+ALWAYS_INLINE __m512i bytes_at(const char *const at)
+{
+    return _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)at));
+}
+
+/* Scale and minimum of a block of q4k: 6 bits each, times their factors. */
+ALWAYS_INLINE void scales_q4k(const char *const unit, const uint32_t block, __m512 *const d,
+                              __m512 *const m)
+{
+    const uint32_t in = ech_quant_in_unit(ECH_PACK_Q4K, block);
+    const __m512i low = bytes_at(unit + ech_quant_data_bytes(ECH_PACK_Q4K) + in * ECH_PANEL);
+    const __m512i high = bytes_at(unit + ECH_Q4K_HIGH + in / 2 * ECH_PANEL);
+    const __m512i mask = _mm512_set1_epi32(0x30);
+    const __m512i of_d = block % 2 == 0 ? _mm512_slli_epi32(high, 4) : high;
+    const __m512i of_m = block % 2 == 0 ? _mm512_slli_epi32(high, 2) : _mm512_srli_epi32(high, 2);
+    const __m512i scale =
+        _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)), _mm512_and_si512(of_d, mask));
+    const __m512i min = _mm512_or_si512(_mm512_srli_epi32(low, 4), _mm512_and_si512(of_m, mask));
+    *d = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), halves_at(unit + ECH_Q4K_FACTOR));
+    *m = _mm512_mul_ps(_mm512_cvtepi32_ps(min), halves_at(unit + ECH_Q4K_FACTOR + 32));
+}
+
+/* Scale of half a block of q6k. */
+ALWAYS_INLINE __m512 scale_q6k(const char *const unit, const uint32_t block, const uint32_t h)
+{
+    const uint32_t at = (ech_quant_in_unit(ECH_PACK_Q6K, block) * 2 + h) * ECH_PANEL;
+    const __m512i scale = _mm512_cvtepi8_epi32(
+        _mm_load_si128((const __m128i *)(unit + ech_quant_data_bytes(ECH_PACK_Q6K) + at)));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(scale), halves_at(unit + ECH_Q6K_FACTOR));
 }
 
 /* Group g of 4 in half a block of q6k: the last lies in the other ones' spare bits. */
@@ -161,7 +193,7 @@ ALWAYS_INLINE void sums_q6k(const char *const *const unit, const act_rows *const
     UNROLL for (uint32_t g = 0; g < 4; g++)
     {
         UNROLL for (uint32_t i = 0; i < n_panels; i++) w[i] =
-            group_q6k(unit[i] + block % 2 * 384 + h * 192, g);
+            group_q6k(unit[i] + ech_quant_in_unit(ECH_PACK_Q6K, block) * 384 + h * 192, g);
         group(x, (size_t)block * ECH_QUANT_BLOCK + h * 16 + g * 4, n_panels, n_rows, w, sum);
     }
 }
@@ -176,13 +208,12 @@ ALWAYS_INLINE void block_q6k(const char *const *const unit, const act_rows *cons
     sums_q6k(unit, x, block, 0, n_panels, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < n_panels; i++)
     {
-        d[i] = scales_at(unit[i], ECH_PACK_Q6K, block % 2);
+        d[i] = scale_q6k(unit[i], block, 0);
         UNROLL for (uint32_t j = 0; j < n_rows; j++) first[i][j] =
             _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i][j]), d[i]);
     }
     sums_q6k(unit, x, block, 1, n_panels, n_rows, sum);
-    UNROLL for (uint32_t i = 0; i < n_panels; i++) d[i] =
-        scales_at(unit[i], ECH_PACK_Q6K, 2 + block % 2);
+    UNROLL for (uint32_t i = 0; i < n_panels; i++) d[i] = scale_q6k(unit[i], block, 1);
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
         const __m512 s = scale_of(x, j, block);
@@ -194,11 +225,13 @@ ALWAYS_INLINE void block_q6k(const char *const *const unit, const act_rows *cons
     }
 }
 
+/* scales: of this block, prepared, or NULL. */
 ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
-                             const act_rows *const x, const uint32_t block, const uint32_t n_panels,
-                             const uint32_t n_rows, __m512 acc[MAX_P][MAX_R])
+                             const float *const scales, const act_rows *const x,
+                             const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                             __m512 acc[MAX_P][MAX_R])
 {
-    const bool has_min = type == ECH_PACK_Q4M;
+    const bool has_min = type == ECH_PACK_Q4M || type == ECH_PACK_Q4K;
     __m512i sum[MAX_P][MAX_R];
     if (type == ECH_PACK_Q6K) {
         block_q6k(unit, x, block, n_panels, n_rows, acc);
@@ -214,12 +247,22 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
     else if (type == ECH_PACK_Q6)
         sums_q6(unit, x, block, n_panels, n_rows, sum);
     else
-        sums_q4(unit, x, block, n_panels, n_rows, sum);
+        sums_q4(unit, ech_quant_in_unit(type, block) * 256, x, block, n_panels, n_rows, sum);
     __m512 d[MAX_P], m[MAX_P];
     UNROLL for (uint32_t i = 0; i < n_panels; i++)
     {
-        d[i] = scales_at(unit[i], type, block % 2);
-        if (has_min) m[i] = scales_at(unit[i], type, 2 + block % 2);
+        const char *const at = unit[i] + ech_quant_data_bytes(type) + block % 2 * 32;
+        if (scales != NULL) {
+            d[i] = _mm512_load_ps(scales + i * 2 * ECH_PANEL);
+            m[i] = _mm512_load_ps(scales + i * 2 * ECH_PANEL + ECH_PANEL);
+            continue;
+        }
+        if (type == ECH_PACK_Q4K) {
+            scales_q4k(unit[i], block, &d[i], &m[i]);
+            continue;
+        }
+        d[i] = halves_at(at);
+        if (has_min) m[i] = halves_at(at + 64);
     }
     UNROLL for (uint32_t j = 0; j < n_rows; j++)
     {
@@ -239,9 +282,10 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
 }
 
 ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const a,
-                              const uint32_t p, const uint32_t r, const uint32_t n_panels,
-                              const uint32_t n_rows)
+                              const float *scales, const uint32_t p, const uint32_t r,
+                              const uint32_t n_panels, const uint32_t n_rows)
 {
+    const uint32_t scales_each = n_panels * 2 * ECH_PANEL;
     __m512 acc[MAX_P][MAX_R];
     const char *unit[MAX_P];
     act_rows x;
@@ -256,32 +300,55 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
         UNROLL for (uint32_t j = 0; j < n_rows; j++) acc[i][j] = _mm512_setzero_ps();
     }
     for (uint32_t b = 0; b < n_blocks; b += 2) {
+        const uint32_t in = ech_quant_in_unit(type, b);
         if (ahead != 0)
-            UNROLL for (uint32_t i = 0; i < n_panels; i++)
-                fetch_unit(unit[i] + ahead, ech_quant_unit_bytes(type));
-        one_block(type, unit, &x, b, n_panels, n_rows, acc);
-        one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
-        UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
+            UNROLL for (uint32_t i = 0; i < n_panels; i++) fetch_unit(
+                unit[i] + in / 2 * ech_quant_pair_bytes(type) + ahead, ech_quant_pair_bytes(type));
+        one_block(type, unit, scales, &x, b, n_panels, n_rows, acc);
+        if (scales != NULL) scales += scales_each;
+        one_block(type, unit, scales, &x, b + 1, n_panels, n_rows, acc);
+        if (scales != NULL) scales += scales_each;
+        if (ech_quant_in_unit(type, b + 2) == 0)
+            UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
     }
     UNROLL for (uint32_t i = 0; i < n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         _mm512_storeu_ps(output_at(a, p + i, r + j), acc[i][j]);
 }
 
-#define TILE(name, type)                                                                           \
+#define TILE(name, type, scales)                                                                   \
     ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
                             const uint32_t n_panels, const uint32_t n_rows)                        \
     {                                                                                              \
-        tile_quant(type, a, p, r, n_panels, n_rows);                                               \
+        tile_quant(type, a, scales, p, r, n_panels, n_rows);                                       \
     }
 
-TILE(tile_q8, ECH_PACK_Q8)
-TILE(tile_q6, ECH_PACK_Q6)
-TILE(tile_q6k, ECH_PACK_Q6K)
-TILE(tile_q4, ECH_PACK_Q4)
-TILE(tile_q4m, ECH_PACK_Q4M)
+TILE(tile_q8, ECH_PACK_Q8, NULL)
+TILE(tile_q6, ECH_PACK_Q6, NULL)
+TILE(tile_q6k, ECH_PACK_Q6K, NULL)
+TILE(tile_q4, ECH_PACK_Q4, NULL)
+TILE(tile_q4m, ECH_PACK_Q4M, NULL)
+TILE(tile_q4k, ECH_PACK_Q4K, NULL)
+TILE(tile_q4k_prepared, ECH_PACK_Q4K, prepared_scales(a))
 
 MM_KERNEL(ech_k_mm_q8_q8_avx512_vnni, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx512_vnni, tile_q6)
 MM_KERNEL(ech_k_mm_q6k_q8_avx512_vnni, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx512_vnni, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx512_vnni, tile_q4m)
+
+static ech_mm_fn few_rows_q4k, many_rows_q4k;
+MM_KERNEL(few_rows_q4k, tile_q4k)
+MM_KERNEL(many_rows_q4k, tile_q4k_prepared)
+
+ALWAYS_INLINE void prepare(const char *const unit, const uint32_t block, float *const to)
+{
+    __m512 d, m;
+    scales_q4k(unit, block, &d, &m);
+    _mm512_store_ps(to, d);
+    _mm512_store_ps(to + ECH_PANEL, m);
+}
+
+void ech_k_mm_q4k_q8_avx512_vnni(const ech_mm_args *const a)
+{
+    walk_prepared(a, ECH_PACK_Q4K, few_rows_q4k, many_rows_q4k);
+}

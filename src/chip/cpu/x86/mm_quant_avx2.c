@@ -4,7 +4,7 @@
  * products of a nibble and an activation are at most 2 * 15 * 127 = 3810, so that the 8 groups of a
  * block can be added in 16 bits: 30480. Of 6 bits, 2 * 63 * 127 = 16002, two groups can.
  *
- *   q4       one sum of nibbles per block
+ *   q4 …     one sum of nibbles per block (q4m and q4k too)
  *   q8       two, of the stored byte's low and high nibbles: low + 16 * high
  *   q6, q6k  whole numbers, two groups in 16 bits, then in 32
  *
@@ -24,6 +24,7 @@
     CASE(3, tile);                                                                                 \
     CASE(4, tile);
 
+#include "src/chip/cpu/mm_prepared.h"
 #include "src/chip/cpu/mm_tile.h"
 #include "src/chip/cpu/x86/kernels.h"
 #include "src/chip/quant.h"
@@ -112,15 +113,16 @@ ALWAYS_INLINE void sums_q8(const char *const *const unit, act_rows *const x, con
     }
 }
 
-ALWAYS_INLINE void sums_q4(const char *const *const unit, const act_rows *const x,
-                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
-                           __m256i sum[MAX_P][MAX_R])
+/* Nibbles from byte `from` of the units on. */
+ALWAYS_INLINE void sums_q4(const char *const *const unit, const size_t from,
+                           const act_rows *const x, const uint32_t block, const uint32_t n_panels,
+                           const uint32_t n_rows, __m256i sum[MAX_P][MAX_R])
 {
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     const size_t at = (size_t)block * ECH_QUANT_BLOCK;
     UNROLL for (uint32_t g = 0; g < 4; g++) UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
     {
-        const __m256i pair = load(unit[i / 2] + block % 2 * 256 + g * 64 + i % 2 * 32);
+        const __m256i pair = load(unit[i / 2] + from + g * 64 + i % 2 * 32);
         const __m256i w = _mm256_and_si256(pair, low);
         const __m256i high = _mm256_and_si256(_mm256_srli_epi16(pair, 4), low);
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
@@ -203,11 +205,44 @@ ALWAYS_INLINE void sums_q6(const char *const *const unit, act_rows *const x, con
     }
 }
 
-ALWAYS_INLINE __m256 scales_at(const char *const unit, const ech_pack_type type,
-                               const uint32_t which, const uint32_t half)
+/* 8 f16. */
+ALWAYS_INLINE __m256 halves_at(const char *const at)
 {
-    return _mm256_cvtph_ps(_mm_load_si128(
-        (const __m128i *)(unit + ech_quant_data_bytes(type) + which * 32 + half * 16)));
+    return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)at));
+}
+
+/* 8 bytes, 0 … 255. */
+ALWAYS_INLINE __m256i bytes_at(const char *const at)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)at));
+}
+
+/* Scale and minimum of a block of q4k, of half a panel: 6 bits each, times their factors. */
+ALWAYS_INLINE void scales_q4k(const char *const unit, const uint32_t block, const uint32_t half,
+                              __m256 *const d, __m256 *const m)
+{
+    const uint32_t in = ech_quant_in_unit(ECH_PACK_Q4K, block);
+    const char *const at = unit + ech_quant_data_bytes(ECH_PACK_Q4K);
+    const __m256i low = bytes_at(at + in * ECH_PANEL + half * 8);
+    const __m256i high = bytes_at(unit + ECH_Q4K_HIGH + in / 2 * ECH_PANEL + half * 8);
+    const __m256i mask = _mm256_set1_epi32(0x30);
+    const __m256i of_d = block % 2 == 0 ? _mm256_slli_epi32(high, 4) : high;
+    const __m256i of_m = block % 2 == 0 ? _mm256_slli_epi32(high, 2) : _mm256_srli_epi32(high, 2);
+    const __m256i scale =
+        _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)), _mm256_and_si256(of_d, mask));
+    const __m256i min = _mm256_or_si256(_mm256_srli_epi32(low, 4), _mm256_and_si256(of_m, mask));
+    *d = _mm256_mul_ps(_mm256_cvtepi32_ps(scale), halves_at(unit + ECH_Q4K_FACTOR + half * 16));
+    *m = _mm256_mul_ps(_mm256_cvtepi32_ps(min), halves_at(unit + ECH_Q4K_FACTOR + 32 + half * 16));
+}
+
+/* Scale of half a block of q6k, of half a panel. */
+ALWAYS_INLINE __m256 scale_q6k(const char *const unit, const uint32_t block, const uint32_t h,
+                               const uint32_t half)
+{
+    const uint32_t at = (ech_quant_in_unit(ECH_PACK_Q6K, block) * 2 + h) * ECH_PANEL + half * 8;
+    const __m256i scale = _mm256_cvtepi8_epi32(
+        _mm_loadl_epi64((const __m128i *)(unit + ech_quant_data_bytes(ECH_PACK_Q6K) + at)));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(scale), halves_at(unit + ECH_Q6K_FACTOR + half * 16));
 }
 
 /* The numbers of half a block of q6k. */
@@ -233,30 +268,32 @@ ALWAYS_INLINE void block_q6k(const char *const *const unit, act_rows *const x, c
     {
         __m256i w[MAX_P][4], sum[MAX_P];
         reload(x, n_rows);
-        UNROLL for (uint32_t i = 0; i < 2; i++)
-            weights_q6k(unit[0] + block % 2 * 384 + h * 192 + i * 32, w[i]);
+        UNROLL for (uint32_t i = 0; i < 2; i++) weights_q6k(
+            unit[0] + ech_quant_in_unit(ECH_PACK_Q6K, block) * 384 + h * 192 + i * 32, w[i]);
+        const __m256 d[] = { scale_q6k(unit[0], block, h, 0), scale_q6k(unit[0], block, h, 1) };
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
             const __m256i c = quad(x, j, x->c + (size_t)block * 8 + h * 4);
             sums16(x, j, (size_t)block * ECH_QUANT_BLOCK + h * 16, w, sum);
             UNROLL for (uint32_t i = 0; i < 2; i++)
             {
-                const __m256 d = scales_at(unit[0], ECH_PACK_Q6K, 2 * h + block % 2, i);
                 const __m256 f = _mm256_cvtepi32_ps(_mm256_add_epi32(sum[i], c));
                 if (h == 0) {
-                    first[i][j] = _mm256_mul_ps(f, d);
+                    first[i][j] = _mm256_mul_ps(f, d[i]);
                     continue;
                 }
                 const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
-                acc[i][j] = _mm256_fmadd_ps(_mm256_fmadd_ps(f, d, first[i][j]), s, acc[i][j]);
+                acc[i][j] = _mm256_fmadd_ps(_mm256_fmadd_ps(f, d[i], first[i][j]), s, acc[i][j]);
             }
         }
     }
 }
 
+/* scales: of this block, prepared, or NULL. */
 ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const unit,
-                             act_rows *const x, const uint32_t block, const uint32_t n_panels,
-                             const uint32_t n_rows, __m256 acc[MAX_P][MAX_R])
+                             const float *const scales, act_rows *const x, const uint32_t block,
+                             const uint32_t n_panels, const uint32_t n_rows,
+                             __m256 acc[MAX_P][MAX_R])
 {
     __m256i sum[MAX_P][MAX_R];
     if (type == ECH_PACK_Q6K) {
@@ -268,21 +305,32 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
     else if (type == ECH_PACK_Q6)
         sums_q6(unit, x, block, n_panels, n_rows, sum);
     else
-        sums_q4(unit, x, block, n_panels, n_rows, sum);
+        sums_q4(unit, ech_quant_in_unit(type, block) * 256, x, block, n_panels, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
     {
-        const __m256 d = scales_at(unit[i / 2], type, block % 2, i % 2);
+        const char *const at =
+            unit[i / 2] + ech_quant_data_bytes(type) + block % 2 * 32 + i % 2 * 16;
+        const bool has_min = type == ECH_PACK_Q4M || type == ECH_PACK_Q4K;
+        __m256 d, m;
+        if (scales != NULL) {
+            d = _mm256_load_ps(scales + i % 2 * 8);
+            m = _mm256_load_ps(scales + ECH_PANEL + i % 2 * 8);
+        } else if (type == ECH_PACK_Q4K) {
+            scales_q4k(unit[i / 2], block, i % 2, &d, &m);
+        } else {
+            d = halves_at(at);
+            if (has_min) m = halves_at(at + 64);
+        }
         UNROLL for (uint32_t j = 0; j < n_rows; j++)
         {
             const __m256 s = _mm256_castsi256_ps(quad(x, j, x->s + (size_t)block * 4));
             const __m256i c = quad(x, j, x->c + (size_t)block * 4);
-            if (type != ECH_PACK_Q4M) {
+            if (!has_min) {
                 sum[i][j] = _mm256_add_epi32(sum[i][j], c);
                 acc[i][j] =
                     _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i][j]), _mm256_mul_ps(d, s), acc[i][j]);
                 continue;
             }
-            const __m256 m = scales_at(unit[i / 2], type, 2 + block % 2, i % 2);
             const __m256 cm = _mm256_mul_ps(_mm256_cvtepi32_ps(c), m);
             acc[i][j] = _mm256_fmadd_ps(_mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i][j]), d, cm), s,
                                         acc[i][j]);
@@ -316,15 +364,15 @@ ALWAYS_INLINE fetcher fetcher_of(const ech_mm_args *const a, const uint32_t p,
 }
 
 ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const a,
-                              const uint32_t p, const uint32_t r, const uint32_t n_panels,
-                              const uint32_t n_rows)
+                              const float *scales, const uint32_t p, const uint32_t r,
+                              const uint32_t n_panels, const uint32_t n_rows)
 {
     __m256 acc[MAX_P][MAX_R];
     const char *unit[MAX_P];
     act_rows x;
-    const uint32_t half = ech_quant_unit_bytes(type) / 2 / 64 * 64;
+    const uint32_t pair = ech_quant_pair_bytes(type), half = pair / 2 / 64 * 64;
     const uint32_t n_blocks = ech_quant_blocks(a->k_last);
-    const fetcher f = fetcher_of(a, p, n_rows, n_blocks / 2 * ech_quant_unit_bytes(type));
+    const fetcher f = fetcher_of(a, p, n_rows, ech_panel_bytes(type, a->k_last));
     x.s = (size_t)n_blocks * ECH_QUANT_BLOCK;
     x.c = x.s + (size_t)n_blocks * 4;
     UNROLL for (uint32_t j = 0; j < n_rows; j++) x.q[j] = keep((const char *)row_f32(a, r + j));
@@ -332,32 +380,57 @@ ALWAYS_INLINE void tile_quant(const ech_pack_type type, const ech_mm_args *const
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         acc[i][j] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b += 2) {
-        const char *const at = unit[0] + (unit[0] < f.until ? f.ahead : f.then);
+        const char *const here = unit[0] + ech_quant_in_unit(type, b) / 2 * pair;
+        const char *const at = here + (here < f.until ? f.ahead : f.then);
         if (f.ahead != 0) fetch_unit(at, half);
-        one_block(type, unit, &x, b, n_panels, n_rows, acc);
-        if (f.ahead != 0) fetch_unit(at + half, ech_quant_unit_bytes(type) - half);
-        one_block(type, unit, &x, b + 1, n_panels, n_rows, acc);
-        UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
+        one_block(type, unit, scales, &x, b, n_panels, n_rows, acc);
+        if (scales != NULL) scales += 2 * ECH_PANEL;
+        if (f.ahead != 0) fetch_unit(at + half, pair - half);
+        one_block(type, unit, scales, &x, b + 1, n_panels, n_rows, acc);
+        if (scales != NULL) scales += 2 * ECH_PANEL;
+        if (ech_quant_in_unit(type, b + 2) == 0)
+            UNROLL for (uint32_t i = 0; i < n_panels; i++) unit[i] += ech_quant_unit_bytes(type);
     }
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t j = 0; j < n_rows; j++)
         _mm256_storeu_ps(output_at(a, p + i / 2, r + j) + i % 2 * 8, acc[i][j]);
 }
 
-#define TILE(name, type)                                                                           \
+#define TILE(name, type, scales)                                                                   \
     ALWAYS_INLINE void name(const ech_mm_args *const a, const uint32_t p, const uint32_t r,        \
                             const uint32_t n_panels, const uint32_t n_rows)                        \
     {                                                                                              \
-        tile_quant(type, a, p, r, n_panels, n_rows);                                               \
+        tile_quant(type, a, scales, p, r, n_panels, n_rows);                                       \
     }
 
-TILE(tile_q8, ECH_PACK_Q8)
-TILE(tile_q6, ECH_PACK_Q6)
-TILE(tile_q6k, ECH_PACK_Q6K)
-TILE(tile_q4, ECH_PACK_Q4)
-TILE(tile_q4m, ECH_PACK_Q4M)
+TILE(tile_q8, ECH_PACK_Q8, NULL)
+TILE(tile_q6, ECH_PACK_Q6, NULL)
+TILE(tile_q6k, ECH_PACK_Q6K, NULL)
+TILE(tile_q4, ECH_PACK_Q4, NULL)
+TILE(tile_q4m, ECH_PACK_Q4M, NULL)
+TILE(tile_q4k, ECH_PACK_Q4K, NULL)
+TILE(tile_q4k_prepared, ECH_PACK_Q4K, prepared_scales(a))
 
 MM_KERNEL(ech_k_mm_q8_q8_avx2, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx2, tile_q6)
 MM_KERNEL(ech_k_mm_q6k_q8_avx2, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx2, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx2, tile_q4m)
+
+static ech_mm_fn few_rows_q4k, many_rows_q4k;
+MM_KERNEL(few_rows_q4k, tile_q4k)
+MM_KERNEL(many_rows_q4k, tile_q4k_prepared)
+
+ALWAYS_INLINE void prepare(const char *const unit, const uint32_t block, float *const to)
+{
+    for (uint32_t half = 0; half < 2; half++) {
+        __m256 d, m;
+        scales_q4k(unit, block, half, &d, &m);
+        _mm256_store_ps(to + half * 8, d);
+        _mm256_store_ps(to + ECH_PANEL + half * 8, m);
+    }
+}
+
+void ech_k_mm_q4k_q8_avx2(const ech_mm_args *const a)
+{
+    walk_prepared(a, ECH_PACK_Q4K, few_rows_q4k, many_rows_q4k);
+}
