@@ -22,7 +22,7 @@ const char *ech_pack_type_name(const ech_pack_type type)
         [ECH_PACK_F32] = "f32", [ECH_PACK_F16] = "f16", [ECH_PACK_BF16] = "bf16",
         [ECH_PACK_S8] = "s8",   [ECH_PACK_Q8] = "q8",   [ECH_PACK_Q4] = "q4",
         [ECH_PACK_Q4M] = "q4m", [ECH_PACK_Q6] = "q6",   [ECH_PACK_Q6K] = "q6k",
-        [ECH_PACK_Q4K] = "q4k",
+        [ECH_PACK_Q4K] = "q4k", [ECH_PACK_Q5K] = "q5k",
     };
     return (uint32_t)type < ECH_PACK_COUNT ? names[type] : "unknown";
 }
@@ -55,6 +55,7 @@ size_t ech_panel_bytes(const ech_pack_type type, const uint64_t cols)
     case ECH_PACK_Q6:
     case ECH_PACK_Q6K:
     case ECH_PACK_Q4K:
+    case ECH_PACK_Q5K:
         bytes = (cols + ech_quant_unit_cols(type) - 1) / ech_quant_unit_cols(type) *
                 ech_quant_unit_bytes(type);
         break;

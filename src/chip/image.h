@@ -49,6 +49,7 @@ typedef enum ech_pack_type {
     ECH_PACK_Q6,  /* 6-bit blocks with a scale */
     ECH_PACK_Q6K, /* 6-bit super-blocks with a scale for each 16 columns */
     ECH_PACK_Q4K, /* 4-bit super-blocks with a scale and a minimum for each 32 columns */
+    ECH_PACK_Q5K, /* the same of 5 bits */
     ECH_PACK_COUNT,
 } ech_pack_type;
 

@@ -94,7 +94,8 @@ static void quantise_q6k(const float *const x, ech_quant_super *const b)
     }
 }
 
-static void quantise_q4k(const float *const x, ech_quant_super *const b)
+/* Numbers 0 … most. */
+static void quantise_min(const float *const x, const float most, ech_quant_super *const b)
 {
     float scale[8], low[8];
     for (uint32_t j = 0; j < 8; j++) {
@@ -103,7 +104,7 @@ static void quantise_q4k(const float *const x, ech_quant_super *const b)
             min = x[i] < min ? x[i] : min;
             max = x[i] > max ? x[i] : max;
         }
-        scale[j] = (max - min) / 15.0f;
+        scale[j] = (max - min) / most;
         low[j] = -min;
     }
     b->d = common_factor(scale, 8, 63.0f);
@@ -115,7 +116,7 @@ static void quantise_q4k(const float *const x, ech_quant_super *const b)
         const float step = d * (float)b->scale[j], taken = m * (float)b->min[j];
         const float by = step != 0.0f ? 1.0f / step : 0.0f;
         for (uint32_t i = 32 * j; i < 32 * j + 32; i++)
-            b->q[i] = (uint8_t)clamp(rintf((x[i] + taken) * by), 0, 15);
+            b->q[i] = (uint8_t)clamp(rintf((x[i] + taken) * by), 0, (int32_t)most);
     }
 }
 
@@ -126,10 +127,10 @@ static void put_super(char *const panel, const ech_pack_type type, const uint32_
     ech_quant_super b = { 0 };
     float all[ECH_QUANT_SUPER] = { 0 };
     memcpy(all, x, n * sizeof(*x));
-    if (type == ECH_PACK_Q4K)
-        quantise_q4k(all, &b);
-    else
+    if (type == ECH_PACK_Q6K)
         quantise_q6k(all, &b);
+    else
+        quantise_min(all, type == ECH_PACK_Q4K ? 15.0f : 31.0f, &b);
     ech_quant_store_super(panel, type, lane, k, &b);
 }
 
@@ -146,8 +147,9 @@ static size_t byte_q8(const uint32_t lane, const uint32_t i)
     return (size_t)(i / 4) * 64 + lane * 4 + i % 4;
 }
 
-/* Bytes before the pairs of high bits in a block of q6. */
+/* Bytes before the pairs of high bits in a block of q6, and before q5k's fifth bits. */
 #define PAIRS 256
+#define FIFTH 256
 /* Bytes of half a block of q6k. */
 #define HALF_Q6K 192
 
@@ -198,6 +200,8 @@ static int32_t load(const uint8_t *const data, const ech_pack_type type, const u
     if (type == ECH_PACK_Q6K) return load_q6k(data, lane, i);
     const uint8_t pair = data[byte_q8(lane, i % 16)];
     const int32_t nibble = i < 16 ? pair & 15 : pair >> 4;
+    if (type == ECH_PACK_Q5K)
+        return nibble | (data[FIFTH + byte_q8(lane, i % 4)] >> i / 4 & 1) << 4;
     if (type != ECH_PACK_Q6) return nibble;
     const uint32_t group = i / 4;
     const uint8_t high = data[PAIRS + byte_q8(lane, group % 2 * 4 + i % 4)];
@@ -233,14 +237,25 @@ void ech_quant_store(char *const panel, const ech_pack_type type, const uint32_t
     store_nibbles(data, lane, b->q);
 }
 
+/* Bit 4 of a block's numbers. */
+static void store_fifth(uint8_t *const data, const uint32_t lane, const uint8_t *const q)
+{
+    uint32_t bits = 0;
+    for (uint32_t g = 0; g < 8; g++) {
+        uint32_t four;
+        memcpy(&four, q + (size_t)4 * g, 4);
+        bits |= (four >> 4 & 0x01010101u) << g;
+    }
+    memcpy(data + FIFTH + byte_q8(lane, 0), &bits, 4);
+}
+
 /* Bits of a block's scale and minimum; the odd block of a pair comes second. */
-static void store_q4k_scale(uint8_t *const unit, const uint32_t lane, const uint32_t j,
-                            const ech_quant_super *const b)
+static void store_scale(uint8_t *const unit, const ech_pack_type type, const uint32_t lane,
+                        const uint32_t j, const ech_quant_super *const b)
 {
     const uint32_t scale = (uint8_t)b->scale[j], min = b->min[j];
-    uint8_t *const high = unit + ECH_Q4K_HIGH + j / 2 * ECH_PANEL + lane;
-    unit[ech_quant_data_bytes(ECH_PACK_Q4K) + j * ECH_PANEL + lane] =
-        (uint8_t)((scale & 15u) | min << 4);
+    uint8_t *const high = unit + ech_quant_high_at(type) + j / 2 * ECH_PANEL + lane;
+    unit[ech_quant_data_bytes(type) + j * ECH_PANEL + lane] = (uint8_t)((scale & 15u) | min << 4);
     const uint32_t bits = (scale >> 4 & 3u) | (min >> 2 & 12u);
     *high = (uint8_t)(j % 2 == 0 ? bits : *high | bits << 4);
 }
@@ -250,16 +265,17 @@ void ech_quant_store_super(char *const panel, const ech_pack_type type, const ui
 {
     uint8_t *const unit = (uint8_t *)panel + k / ECH_QUANT_SUPER * ech_quant_unit_bytes(type);
     const uint32_t block_bytes = ech_quant_block_bytes(type);
-    const bool is_q4k = type == ECH_PACK_Q4K;
-    uint16_t *const factor = (uint16_t *)(unit + (is_q4k ? ECH_Q4K_FACTOR : ECH_Q6K_FACTOR));
+    const bool has_min = ech_quant_has_min(type);
+    uint16_t *const factor = (uint16_t *)(unit + ech_quant_factor_at(type));
     factor[lane] = b->d;
-    /* q4k's minima have a factor; behind q6k's are zeros, the same bytes on every machine. */
-    factor[ECH_PANEL + lane] = is_q4k ? b->m : 0;
+    /* Minima have a factor; behind q6k's d are zeros, the same bytes on every machine. */
+    factor[ECH_PANEL + lane] = has_min ? b->m : 0;
     for (uint32_t j = 0; j < 8; j++) {
         const uint8_t *const q = b->q + (size_t)j * ECH_QUANT_BLOCK;
-        if (is_q4k) {
+        if (has_min) {
             store_nibbles(unit + j * block_bytes, lane, q);
-            store_q4k_scale(unit, lane, j, b);
+            if (type == ECH_PACK_Q5K) store_fifth(unit + j * block_bytes, lane, q);
+            store_scale(unit, type, lane, j, b);
             continue;
         }
         store_q6k(unit + j * block_bytes, lane, q);
@@ -299,15 +315,15 @@ static line line_of(const uint8_t *const unit, const ech_pack_type type, const u
 {
     const uint8_t *const scales = unit + ech_quant_data_bytes(type);
     if (type == ECH_PACK_Q6K) {
-        const uint16_t *const d = (const uint16_t *)(unit + ECH_Q6K_FACTOR);
+        const uint16_t *const d = (const uint16_t *)(unit + ech_quant_factor_at(type));
         const int8_t scale = (int8_t)scales[(2 * block + i / 16) * ECH_PANEL + lane];
         return (line){ ech_f16_to_f32(d[lane]) * (float)scale, 0.0f };
     }
-    if (type == ECH_PACK_Q4K) {
-        const uint16_t *const d = (const uint16_t *)(unit + ECH_Q4K_FACTOR);
+    if (ech_quant_is_super(type)) {
+        const uint16_t *const d = (const uint16_t *)(unit + ech_quant_factor_at(type));
         const uint32_t low = scales[block * ECH_PANEL + lane];
         const uint32_t high =
-            (uint32_t)unit[ECH_Q4K_HIGH + block / 2 * ECH_PANEL + lane] >> block % 2 * 4;
+            (uint32_t)unit[ech_quant_high_at(type) + block / 2 * ECH_PANEL + lane] >> block % 2 * 4;
         const uint32_t scale = (low & 15u) | (high & 3u) << 4, min = low >> 4 | (high & 12u) << 2;
         return (line){ ech_f16_to_f32(d[lane]) * (float)scale,
                        -(ech_f16_to_f32(d[ECH_PANEL + lane]) * (float)min) };
@@ -327,7 +343,7 @@ void ech_quant_get(const char *const panel, const ech_pack_type type, const uint
         const uint32_t block = k % cols / ECH_QUANT_BLOCK, i = k % ECH_QUANT_BLOCK;
         const line l = line_of(unit, type, lane, block, i);
         const int32_t q = load(unit + block * ech_quant_block_bytes(type), type, lane, i);
-        if (type == ECH_PACK_Q4M || type == ECH_PACK_Q4K)
+        if (ech_quant_has_min(type))
             y[k] = fmaf((float)q, l.d, l.m);
         else if (type == ECH_PACK_Q6K)
             y[k] = l.d * (float)(q - 32);

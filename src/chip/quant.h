@@ -11,17 +11,19 @@
  *     q4k   [8 blocks][4 groups][16 rows][4 k] nibbles q
  *           [8 blocks][16] bytes: low nibbles of scale and minimum
  *           [4 pairs of blocks][16] bytes: their high bits  [16] f16 d, [16] f16 m       2304 bytes
+ *     q5k   [8 blocks]{ nibbles as in q4k, [16 rows][4 k] fifth bits }, then as q4k      2816 bytes
  *     q6k   [8 blocks][2 halves][3][16 rows][4 k] bytes
  *           [8 blocks][2 halves][16] int8 scales  [16] f16 d, 32 bytes of zeros          3392 bytes
  *
  *     weight:  q8  d * q, q = -128 … 127     q4  d * (q - 8)     q4m  d * q + m, q = 0 … 15
  *              q6  d * (q - 32), q = 0 … 63
- *              q4k d * scale * q - m * minimum, both of the block, 0 … 63
+ *              q4k, q5k  d * scale * q - m * minimum, both of the block, 0 … 63
  *              q6k d * scale * (q - 32), scale of the block's half
  *     nibbles: byte (j, row, i): low  k = 4 j + i, high k = 4 (j + 4) + i
  *     pairs:   byte (j, row, i): bits 2 c, 2 c + 1 are those of k = 4 (j + 2 c) + i
- *     q4k:     low byte: bits 0 … 3 of the scale, then of the minimum; high byte: bits 4 and 5 of
- *              the even block's scale, of its minimum, then of the odd block's
+ *     scales of q4k, q5k: low byte: bits 0 … 3 of the scale, then of the minimum; high byte: bits 4
+ *              and 5 of the even block's scale, of its minimum, then of the odd block's
+ *     fifth bits: bit g of byte (row, i) is that of k = 4 g + i
  *     q6k:     byte (j, row, i) of half h: bits 0 … 5 are k = 16 h + 4 j + i, bits 6 and 7 are bits
  *              2 j and 2 j + 1 of k = 16 h + 12 + i
  *
@@ -34,13 +36,13 @@
  *     int8 q[columns, to 64]     f32 s[blocks]     i32 c[blocks], of q6k [blocks][2]
  *
  * x is about s * q; c is the block's sum of q times what the weights' offset needs: -128 (q8), -32
- * (q6), -8 (q4), 1 (q4m), -1 (q4k); for q6k -32 times the sum of each half. A product over K is,
- * blocks in ascending order:
+ * (q6), -8 (q4), 1 (q4m), -1 (q4k, q5k); for q6k -32 times the sum of each half. A product over K
+ * is, blocks in ascending order:
  *
  *     q8, q6, q4   i = sum of (stored q) * (activation q) + c              exact
  *              acc = fma(i, d * s, acc)
  *     q4m      acc = fma(fma(i, d, c * m), s, acc), i without c
- *     q4k      the same with d * scale and m * minimum, which are exact, instead of d and m
+ *     q4k, q5k the same with d * scale and m * minimum, which are exact, instead of d and m
  *     q6k      acc = fma(fma(i1, d1, i0 * d0), s, acc), i and d * scale (exact) of the halves, each
  *              with its c
  */
@@ -56,7 +58,7 @@
 /* Whether its units are super-blocks: 8 blocks whose scales share a factor. */
 static inline bool ech_quant_is_super(const ech_pack_type type)
 {
-    return type == ECH_PACK_Q4K || type == ECH_PACK_Q6K;
+    return type == ECH_PACK_Q4K || type == ECH_PACK_Q5K || type == ECH_PACK_Q6K;
 }
 
 static inline bool ech_pack_is_quant(const ech_pack_type type)
@@ -86,6 +88,7 @@ static inline uint32_t ech_quant_in_unit(const ech_pack_type type, const uint32_
 static inline uint32_t ech_quant_block_bytes(const ech_pack_type type)
 {
     if (type == ECH_PACK_Q8) return 512;
+    if (type == ECH_PACK_Q5K) return 320;
     return type == ECH_PACK_Q6 || type == ECH_PACK_Q6K ? 384 : 256;
 }
 
@@ -98,7 +101,7 @@ static inline uint32_t ech_quant_data_bytes(const ech_pack_type type)
 static inline uint32_t ech_quant_unit_bytes(const ech_pack_type type)
 {
     const uint32_t data = ech_quant_data_bytes(type);
-    if (type == ECH_PACK_Q4K) return data + 128 + 64 + 64;
+    if (type == ECH_PACK_Q4K || type == ECH_PACK_Q5K) return data + 128 + 64 + 64;
     if (type == ECH_PACK_Q6K) return data + 256 + 64;
     return data + (type == ECH_PACK_Q4M ? 128 : 64);
 }
@@ -109,10 +112,23 @@ static inline uint32_t ech_quant_pair_bytes(const ech_pack_type type)
     return ech_quant_unit_bytes(type) / (ech_quant_unit_cols(type) / ECH_QUANT_UNIT);
 }
 
-/* From a unit's first byte: bytes of q4k's high bits; f16 d and m, or d alone, of a super-block. */
-#define ECH_Q4K_HIGH   (2048 + 128)
-#define ECH_Q4K_FACTOR (ECH_Q4K_HIGH + 64)
-#define ECH_Q6K_FACTOR (3072 + 256)
+/* From a unit's first byte: high bits of q4k's and q5k's scales. */
+static inline uint32_t ech_quant_high_at(const ech_pack_type type)
+{
+    return ech_quant_data_bytes(type) + 128;
+}
+
+/* The same: a super-block's f16 d and m, of q6k d alone. */
+static inline uint32_t ech_quant_factor_at(const ech_pack_type type)
+{
+    return ech_quant_data_bytes(type) + (type == ECH_PACK_Q6K ? 256 : 128 + 64);
+}
+
+/* Whether a block has a minimum, m. */
+static inline bool ech_quant_has_min(const ech_pack_type type)
+{
+    return type == ECH_PACK_Q4M || type == ECH_PACK_Q4K || type == ECH_PACK_Q5K;
+}
 
 /* The factor that stands for two sums, of a block's halves, times -32. */
 #define ECH_QUANT_HALVES 0
@@ -121,7 +137,7 @@ static inline uint32_t ech_quant_pair_bytes(const ech_pack_type type)
 static inline int32_t ech_quant_factor(const ech_pack_type type)
 {
     if (type == ECH_PACK_Q6K) return ECH_QUANT_HALVES;
-    if (type == ECH_PACK_Q4K) return -1;
+    if (type == ECH_PACK_Q4K || type == ECH_PACK_Q5K) return -1;
     return type == ECH_PACK_Q8 ? -128 : type == ECH_PACK_Q6 ? -32 : type == ECH_PACK_Q4 ? -8 : 1;
 }
 
@@ -154,7 +170,8 @@ typedef struct ech_quant_block {
     uint8_t q[ECH_QUANT_BLOCK];
 } ech_quant_block;
 
-/* A super-block of one row: q4k has a scale and a minimum a block, q6k a scale for each half. */
+/* A super-block of one row: q4k and q5k have a scale and a minimum a block, q6k a scale for each
+ * half. */
 typedef struct ech_quant_super {
     uint16_t d, m;
     int8_t scale[16];

@@ -70,7 +70,8 @@ static void from_mxfp4(const uint8_t *const b, ech_quant_block *const y)
         y->q[i] = (uint8_t)(ech_mxfp4_values[nibble(b + 1, i)] + 128);
 }
 
-static void from_q4_k(const uint8_t *const b, ech_quant_super *const y)
+/* What q4_k and q5_k have in common: nibbles from byte `at` of the block on. */
+static void from_min_k(const uint8_t *const b, const uint32_t at, ech_quant_super *const y)
 {
     y->d = u16_at(b);
     y->m = u16_at(b + 2);
@@ -80,10 +81,23 @@ static void from_q4_k(const uint8_t *const b, ech_quant_super *const y)
         ech_q4_k_scale(b + 4, j, &scale, &min);
         y->scale[j] = (int8_t)scale;
         y->min[j] = (uint8_t)min;
-        const uint8_t *const q = b + 16 + j / 2 * 32;
+        const uint8_t *const q = b + at + j / 2 * 32;
         for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
             y->q[j * ECH_QUANT_BLOCK + i] = q[i] >> (j % 2 * 4) & 15u;
     }
+}
+
+static void from_q4_k(const uint8_t *const b, ech_quant_super *const y)
+{
+    from_min_k(b, 16, y);
+}
+
+/* Bit j of fifth-bit byte i is that of number i of block j. */
+static void from_q5_k(const uint8_t *const b, ech_quant_super *const y)
+{
+    from_min_k(b, 48, y);
+    for (uint32_t i = 0; i < ECH_QUANT_SUPER; i++)
+        y->q[i] |= (uint8_t)((b[16 + i % 32] >> i / 32 & 1u) << 4);
 }
 
 static void store_q8(const float *const x, const float step, ech_quant_block *const y)
@@ -178,19 +192,6 @@ static void from_q5_1(const uint8_t *const b, ech_quant_block *const y)
     put_q8_offset(x, fabsf(ech_f16_to_f32(u16_at(b))), ech_f16_to_f32(u16_at(b + 2)), y);
 }
 
-static void from_q5_k(const uint8_t *const b, ech_quant_block *const y)
-{
-    float x[256];
-    const float d = ech_f16_to_f32(u16_at(b)), m = ech_f16_to_f32(u16_at(b + 2));
-    ech_dequant(ECH_SRC_Q5_K, b, 256, x);
-    for (uint32_t j = 0; j < 8; j++) {
-        uint32_t scale = 0;
-        uint32_t min = 0;
-        ech_q4_k_scale(b + 4, j, &scale, &min);
-        put_q8_offset(x + j * ECH_QUANT_BLOCK, fabsf(d * (float)scale), m * (float)min, &y[j]);
-    }
-}
-
 typedef struct repack_row {
     ech_pack_type type;
     void (*read)(const uint8_t *b, ech_quant_block *y); /* its blocks of 32, or */
@@ -208,7 +209,7 @@ static const repack_row ROWS[ECH_SRC_COUNT] = {
     [ECH_SRC_Q4_K] = { ECH_PACK_Q4K, NULL, from_q4_k },
     [ECH_SRC_Q3_K] = { ECH_PACK_Q8, from_q3_k, NULL },
     [ECH_SRC_Q6_K] = { ECH_PACK_Q6K, NULL, from_q6_k },
-    [ECH_SRC_Q5_K] = { ECH_PACK_Q8, from_q5_k, NULL },
+    [ECH_SRC_Q5_K] = { ECH_PACK_Q5K, NULL, from_q5_k },
     [ECH_SRC_Q5_1] = { ECH_PACK_Q8, from_q5_1, NULL },
 };
 

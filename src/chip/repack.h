@@ -5,9 +5,9 @@
  *
  *     Q8_0, Q5_0, IQ4_NL → q8      Q4_0 → q4      Q4_1 → q4m         to the bit
  *     MXFP4 → q8                   where the exponent fits f16, which has 2^-24 … 2^15
- *     Q4_K → q4k, Q6_K → q6k       to the bit
+ *     Q4_K → q4k, Q5_K → q5k, Q6_K → q6k       to the bit
  *     Q3_K → q8                    to the bit
- *     Q5_K, Q5_1 → q8              minimum and scale become one scale: put_q8_offset()
+ *     Q5_1 → q8                    minimum and scale become one scale: put_q8_offset()
  *
  * Other pairs go through f32 (dequant.h, quant.h). Any thread; a block is written by one.
  */

@@ -79,6 +79,8 @@ static ech_pack_type packed_type(const ech_wtype type)
         return ECH_PACK_Q4M;
     case ECH_WTYPE_Q4_K:
         return ECH_PACK_Q4K;
+    case ECH_WTYPE_Q5_K:
+        return ECH_PACK_Q5K;
     case ECH_WTYPE_Q6_K:
         return ECH_PACK_Q6K;
     default:
@@ -98,6 +100,8 @@ static uint32_t fineness(const ech_pack_type type)
         return 14;
     case ECH_PACK_Q6:
         return 13;
+    case ECH_PACK_Q5K:
+        return 12;
     case ECH_PACK_Q4M:
         return 11;
     case ECH_PACK_Q4K:

@@ -95,6 +95,7 @@ static void bench_types(const level *const l, char *const x)
         { ECH_PACK_Q4, ECH_ACT_Q8, "q4 x q8" },
         { ECH_PACK_Q4M, ECH_ACT_Q8, "q4m x q8" },
         { ECH_PACK_Q4K, ECH_ACT_Q8, "q4k x q8" },
+        { ECH_PACK_Q5K, ECH_ACT_Q8, "q5k x q8" },
     };
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         const bool is_ref = l->features == 0;

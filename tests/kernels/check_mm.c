@@ -53,9 +53,8 @@ static void fill_scales(uint16_t *const to, const uint32_t n)
 static void fill_quant_panel(const mm_case *const c, char *const at)
 {
     const uint32_t unit = ech_quant_unit_bytes(c->type);
-    uint32_t bytes = ech_quant_data_bytes(c->type);
-    if (c->type == ECH_PACK_Q4K) bytes = ECH_Q4K_FACTOR;
-    if (c->type == ECH_PACK_Q6K) bytes = ECH_Q6K_FACTOR;
+    const uint32_t bytes =
+        ech_quant_is_super(c->type) ? ech_quant_factor_at(c->type) : ech_quant_data_bytes(c->type);
     for (size_t u = 0; u < ech_panel_bytes(c->type, c->k_last) / unit; u++) {
         fill_bytes((uint8_t *)at + u * unit, bytes, 0, 255);
         fill_scales((uint16_t *)(at + u * unit + bytes), (unit - bytes) / 2);

@@ -4,10 +4,11 @@
  * in memory, are made floats once for all rows, not by each tile. The including file has mm_tile.h
  * and defines
  *
- *     static ALWAYS_INLINE void prepare(const char *unit, uint32_t block, float *to)
+ *     ALWAYS_INLINE void prepare(ech_pack_type type, const char *unit, uint32_t block, float *to)
  *
- * which writes a block's scales and minima, [2][16]. The floats are those that a tile would make:
- * bits don't change.
+ * which writes a block's scales and minima, [2][16], and tiles tile_X and, with scales of
+ * prepared_scales(), tile_X_prepared; PREPARED_KERNEL(name, X, type) then makes the kernel. The
+ * floats are those that a tile would make: bits don't change.
  */
 #ifndef ECH_CHIP_CPU_MM_PREPARED_H
 #define ECH_CHIP_CPU_MM_PREPARED_H
@@ -28,7 +29,7 @@ ALWAYS_INLINE const float *prepared_scales(const ech_mm_args *const a)
     return ((const prepared_args *)(const void *)a)->scales;
 }
 
-ALWAYS_INLINE void prepare(const char *unit, uint32_t block, float *to);
+ALWAYS_INLINE void prepare(ech_pack_type type, const char *unit, uint32_t block, float *to);
 
 /* All rows of n panels from p on, by a kernel that takes prepared scales. */
 ALWAYS_INLINE void run_prepared(const ech_mm_args *const a, const ech_pack_type type,
@@ -41,7 +42,7 @@ ALWAYS_INLINE void run_prepared(const ech_mm_args *const a, const ech_pack_type 
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t b = 0; b < n_blocks; b++) {
             const size_t unit = b / (ech_quant_unit_cols(type) / ECH_QUANT_BLOCK);
-            prepare((const char *)a->w[p + i] + unit * ech_quant_unit_bytes(type), b,
+            prepare(type, (const char *)a->w[p + i] + unit * ech_quant_unit_bytes(type), b,
                     scales + ((size_t)b * n + i) * 2 * ECH_PANEL);
         }
     some.a.w += p;
@@ -63,5 +64,14 @@ ALWAYS_INLINE void walk_prepared(const ech_mm_args *const a, const ech_pack_type
     for (uint32_t p = 0; p < a->n_panels; p += most)
         run_prepared(a, type, p, a->n_panels - p < most ? a->n_panels - p : most, many_rows);
 }
+
+#define PREPARED_KERNEL(name, x, type)                                                             \
+    static ech_mm_fn few_rows_##x, many_rows_##x;                                                  \
+    MM_KERNEL(few_rows_##x, tile_##x)                                                              \
+    MM_KERNEL(many_rows_##x, tile_##x##_prepared)                                                  \
+    void name(const ech_mm_args *const a)                                                          \
+    {                                                                                              \
+        walk_prepared(a, type, few_rows_##x, many_rows_##x);                                       \
+    }
 
 #endif

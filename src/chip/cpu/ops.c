@@ -30,6 +30,7 @@ static const ech_cpu_ops ref_ops = {
             [ECH_PACK_Q4] = { [ECH_ACT_Q8] = ech_k_mm_q4_q8_ref },
             [ECH_PACK_Q4M] = { [ECH_ACT_Q8] = ech_k_mm_q4m_q8_ref },
             [ECH_PACK_Q4K] = { [ECH_ACT_Q8] = ech_k_mm_q4k_q8_ref },
+            [ECH_PACK_Q5K] = { [ECH_ACT_Q8] = ech_k_mm_q5k_q8_ref },
     },
     .to_q8 = ech_k_to_q8_ref,
     .rms_norm = ech_k_rms_norm_ref,

@@ -107,7 +107,7 @@ static void quantised_logits_are_close(void **state)
 {
     (void)state;
     for (int isa = ECH_ISA_REF; isa <= ECH_ISA_AVX512; isa++)
-        for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q4K; type++) {
+        for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q5K; type++) {
             toy_shape s = small;
             s.type = (ech_pack_type)type;
             expect_close(&s, (ech_isa)isa, 8e-2);
@@ -282,7 +282,7 @@ static void wide_rows_do_not_depend_on_their_neighbours(void **state)
     s.kv = ECH_KV_Q8;
     expect_rows_alone(s);
     s.source = ECH_SRC_F32;
-    for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q4K; type++) {
+    for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q5K; type++) {
         s.type = (ech_pack_type)type;
         expect_rows_alone(s);
     }

@@ -106,18 +106,18 @@ static void grids_become_bytes_with_little_loss(void **state)
         double most;            /* of the error through f32 */
     } CASES[] = {
         { ECH_SRC_Q3_K, 110, 108, 0.01 },
-        { ECH_SRC_Q5_K, 176, 0, 0.7 },
+        { ECH_SRC_Q5_1, 24, 0, 0.7 },
     };
-    static uint8_t blocks[64 * 176];
+    static uint8_t blocks[N / 32 * 24];
     static float want[N];
     uint64_t rng = 7;
     for (size_t c = 0; c < sizeof CASES / sizeof CASES[0]; c++) {
-        const size_t bytes = CASES[c].bytes;
-        for (size_t i = 0; i < 64 * bytes; i++) {
+        const size_t bytes = CASES[c].bytes, n_blocks = N / ech_src_block_elems(CASES[c].type);
+        for (size_t i = 0; i < n_blocks * bytes; i++) {
             rng = rng * UINT64_C(6364136223846793005) + 1442695040888963407;
             blocks[i] = (uint8_t)(rng >> 56);
         }
-        for (size_t b = 0; b < 64; b++) {
+        for (size_t b = 0; b < n_blocks; b++) {
             static const uint16_t SCALES[2] = { 0x1400, 0x2800 }; /* 2^-10; 2^-5 for a minimum */
             uint8_t *const block = blocks + b * bytes;
             memcpy(block + CASES[c].scale_at, SCALES, c == 1 ? 4 : 2);
@@ -143,6 +143,7 @@ static void blocks_are_repacked_without_loss(void **state)
     /* One rounding instead of two. */
     check_repacked(&ws, "q4_1", ECH_SRC_Q4_1, ECH_PACK_Q4M, 1e-5);
     check_repacked(&ws, "q4_k", ECH_SRC_Q4_K, ECH_PACK_Q4K, 1e-5);
+    check_repacked(&ws, "q5_k", ECH_SRC_Q5_K, ECH_PACK_Q5K, 1e-5);
     check_repacked(&ws, "q6_k", ECH_SRC_Q6_K, ECH_PACK_Q6K, 0.0);
     assert_false(ech_repack_has(ECH_SRC_Q8_0, ECH_PACK_Q4));
     assert_false(ech_repack_has(ECH_SRC_Q2_K, ECH_PACK_Q8));

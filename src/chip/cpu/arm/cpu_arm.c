@@ -35,6 +35,7 @@ void ech_cpu_ops_init_arm(ech_cpu_ops *const ops, const uint32_t features)
     ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_dotprod;
     ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_dotprod;
     ops->mm[ECH_PACK_Q4K][ECH_ACT_Q8] = ech_k_mm_q4k_q8_dotprod;
+    ops->mm[ECH_PACK_Q5K][ECH_ACT_Q8] = ech_k_mm_q5k_q8_dotprod;
     if ((features & ECH_CPU_I8MM) == 0) return;
     ops->name = "i8mm";
     ops->mm[ECH_PACK_Q8][ECH_ACT_Q8] = ech_k_mm_q8_q8_i8mm;
@@ -42,4 +43,5 @@ void ech_cpu_ops_init_arm(ech_cpu_ops *const ops, const uint32_t features)
     ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_i8mm;
     ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_i8mm;
     ops->mm[ECH_PACK_Q4K][ECH_ACT_Q8] = ech_k_mm_q4k_q8_i8mm;
+    ops->mm[ECH_PACK_Q5K][ECH_ACT_Q8] = ech_k_mm_q5k_q8_i8mm;
 }

@@ -15,11 +15,13 @@ ech_mm_fn ech_k_mm_q6k_q8_dotprod;
 ech_mm_fn ech_k_mm_q4_q8_dotprod;
 ech_mm_fn ech_k_mm_q4m_q8_dotprod;
 ech_mm_fn ech_k_mm_q4k_q8_dotprod;
+ech_mm_fn ech_k_mm_q5k_q8_dotprod;
 
 ech_mm_fn ech_k_mm_q8_q8_i8mm;
 ech_mm_fn ech_k_mm_q6k_q8_i8mm;
 ech_mm_fn ech_k_mm_q4_q8_i8mm;
 ech_mm_fn ech_k_mm_q4m_q8_i8mm;
 ech_mm_fn ech_k_mm_q4k_q8_i8mm;
+ech_mm_fn ech_k_mm_q5k_q8_i8mm;
 
 #endif

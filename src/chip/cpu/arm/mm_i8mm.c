@@ -22,8 +22,7 @@ ALWAYS_INLINE uint32x4_t group(const ech_pack_type type, const uint8_t *const da
 {
     if (type == ECH_PACK_Q8) return vreinterpretq_u32_u8(vld1q_u8(data + g * 64 + i * 16));
     if (type == ECH_PACK_Q6K) return vreinterpretq_u32_u8(group_q6k(data, g, i));
-    const uint8x16_t pair = vld1q_u8(data + g % 4 * 64 + i * 16);
-    return vreinterpretq_u32_u8(g < 4 ? vandq_u8(pair, vdupq_n_u8(15)) : vshrq_n_u8(pair, 4));
+    return vreinterpretq_u32_u8(group_nibbles(type, data, g, i));
 }
 
 /* 8 columns of activation rows 2 j and 2 j + 1; of an odd last row, twice the same. */
@@ -68,3 +67,4 @@ MM_KERNEL(ech_k_mm_q6k_q8_i8mm, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_i8mm, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_i8mm, tile_q4m)
 MM_KERNEL(ech_k_mm_q4k_q8_i8mm, tile_q4k)
+MM_KERNEL(ech_k_mm_q5k_q8_i8mm, tile_q5k)

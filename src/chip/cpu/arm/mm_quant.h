@@ -59,21 +59,23 @@ ALWAYS_INLINE uint16x4_t bytes_at(const char *const at, const uint32_t i)
     return vget_low_u16(vmovl_u8(vcreate_u8(four)));
 }
 
-/* Scale and minimum of a block of q4k: 6 bits each, times their factors. */
-ALWAYS_INLINE void scales_q4k(const char *const unit, const uint32_t block, const uint32_t i,
-                              float32x4_t *const d, float32x4_t *const m)
+/* Scale and minimum of a block of q4k or q5k: 6 bits each, times their factors. */
+ALWAYS_INLINE void scales_6bit(const ech_pack_type type, const char *const unit,
+                               const uint32_t block, const uint32_t i, float32x4_t *const d,
+                               float32x4_t *const m)
 {
-    const uint32_t in = ech_quant_in_unit(ECH_PACK_Q4K, block);
-    const char *const at = unit + ech_quant_data_bytes(ECH_PACK_Q4K);
+    const uint32_t in = ech_quant_in_unit(type, block);
+    const char *const at = unit + ech_quant_data_bytes(type);
+    const char *const factor = unit + ech_quant_factor_at(type);
     const uint16x4_t low = bytes_at(at + in * ECH_PANEL, i);
-    const uint16x4_t both = bytes_at(unit + ECH_Q4K_HIGH + in / 2 * ECH_PANEL, i);
+    const uint16x4_t both = bytes_at(unit + ech_quant_high_at(type) + in / 2 * ECH_PANEL, i);
     const uint16x4_t high = block % 2 == 0 ? both : vshr_n_u16(both, 4);
     const uint16x4_t scale =
         vorr_u16(vand_u16(low, vdup_n_u16(15)), vshl_n_u16(vand_u16(high, vdup_n_u16(3)), 4));
     const uint16x4_t min =
         vorr_u16(vshr_n_u16(low, 4), vshl_n_u16(vand_u16(high, vdup_n_u16(12)), 2));
-    *d = vmulq_f32(vcvtq_f32_u32(vmovl_u16(scale)), halves_at(unit + ECH_Q4K_FACTOR, i));
-    *m = vmulq_f32(vcvtq_f32_u32(vmovl_u16(min)), halves_at(unit + ECH_Q4K_FACTOR + 32, i));
+    *d = vmulq_f32(vcvtq_f32_u32(vmovl_u16(scale)), halves_at(factor, i));
+    *m = vmulq_f32(vcvtq_f32_u32(vmovl_u16(min)), halves_at(factor + 32, i));
 }
 
 /* Scale of half a block of q6k. */
@@ -85,7 +87,8 @@ ALWAYS_INLINE float32x4_t scale_q6k(const char *const unit, const uint32_t block
     __builtin_memcpy(&four, unit + ech_quant_data_bytes(ECH_PACK_Q6K) + half * ECH_PANEL + i * 4,
                      sizeof(four));
     const int16x4_t scale = vget_low_s16(vmovl_s8(vcreate_s8((uint32_t)four)));
-    return vmulq_f32(vcvtq_f32_s32(vmovl_s16(scale)), halves_at(unit + ECH_Q6K_FACTOR, i));
+    return vmulq_f32(vcvtq_f32_s32(vmovl_s16(scale)),
+                     halves_at(unit + ech_quant_factor_at(ECH_PACK_Q6K), i));
 }
 
 /* An even number of a block's 8 groups of 4 columns. */
@@ -95,6 +98,17 @@ typedef struct groups {
 
 ALWAYS_INLINE void sums(ech_pack_type type, const uint8_t *data, const act_rows *x, uint32_t block,
                         groups g, uint32_t n_rows, int32x4_t sum[QUARTERS][MAX_R]);
+
+/* Group g of quarter i of a block of nibbles; of q5k with their fifth bits. */
+ALWAYS_INLINE uint8x16_t group_nibbles(const ech_pack_type type, const uint8_t *const data,
+                                       const uint32_t g, const uint32_t i)
+{
+    const uint8x16_t pair = vld1q_u8(data + g % 4 * 64 + i * 16);
+    const uint8x16_t w = g < 4 ? vandq_u8(pair, vdupq_n_u8(15)) : vshrq_n_u8(pair, 4);
+    if (type != ECH_PACK_Q5K) return w;
+    const uint8x16_t bits = vld1q_u8(data + 256 + i * 16);
+    return vorrq_u8(w, vandq_u8(vtstq_u8(bits, vdupq_n_u8((uint8_t)(1u << g))), vdupq_n_u8(16)));
+}
 
 /* Group g of quarter i of a block of q6k: the last of four lies in the other ones' spare bits. */
 ALWAYS_INLINE uint8x16_t group_q6k(const uint8_t *const data, const uint32_t g, const uint32_t i)
@@ -145,10 +159,10 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const unit,
     UNROLL for (uint32_t i = 0; i < QUARTERS; i++)
     {
         const char *const at = unit + ech_quant_data_bytes(type) + block % 2 * 32;
-        const bool has_min = type == ECH_PACK_Q4M || type == ECH_PACK_Q4K;
+        const bool has_min = ech_quant_has_min(type);
         float32x4_t d, m;
-        if (type == ECH_PACK_Q4K)
-            scales_q4k(unit, block, i, &d, &m);
+        if (ech_quant_is_super(type))
+            scales_6bit(type, unit, block, i, &d, &m);
         else
             d = halves_at(at, i);
         if (type == ECH_PACK_Q4M) m = halves_at(at + 64, i);
@@ -204,5 +218,6 @@ TILE(tile_q6k, ECH_PACK_Q6K)
 TILE(tile_q4, ECH_PACK_Q4)
 TILE(tile_q4m, ECH_PACK_Q4M)
 TILE(tile_q4k, ECH_PACK_Q4K)
+TILE(tile_q5k, ECH_PACK_Q5K)
 
 #endif

@@ -43,7 +43,7 @@ void ech_k_to_q8_ref(const float *const x, const uint32_t n, const int32_t facto
     }
 }
 
-/* Stored weight (0 … 255, 63 or 15) of column i of a block. */
+/* Stored weight (0 … 255, 63, 31 or 15) of column i of a block. */
 static int32_t stored(const ech_pack_type type, const uint8_t *const data, const uint32_t lane,
                       const uint32_t i)
 {
@@ -55,6 +55,7 @@ static int32_t stored(const ech_pack_type type, const uint8_t *const data, const
     }
     const uint8_t pair = data[(i % 16 / 4) * 64 + lane * 4 + i % 4];
     const int32_t nibble = i < 16 ? pair & 15 : pair >> 4;
+    if (type == ECH_PACK_Q5K) return nibble | (data[256 + lane * 4 + i % 4] >> i / 4 & 1) << 4;
     if (type != ECH_PACK_Q6) return nibble;
     const uint8_t high = data[256 + (i / 4 % 2) * 64 + lane * 4 + i % 4];
     return nibble | (high >> i / 8 * 2 & 3) << 4;
@@ -67,15 +68,17 @@ static void scales_of(const ech_pack_type type, const char *const unit, const ui
     const uint8_t *const data = (const uint8_t *)unit, *const at =
                                                            data + ech_quant_data_bytes(type);
     if (type == ECH_PACK_Q6K) {
-        const float d = ech_f16_to_f32(((const uint16_t *)(unit + ECH_Q6K_FACTOR))[lane]);
+        const float d =
+            ech_f16_to_f32(((const uint16_t *)(unit + ech_quant_factor_at(type)))[lane]);
         *ret_d = d * (float)(int8_t)at[2 * in * ECH_PANEL + lane];
         *ret_m = d * (float)(int8_t)at[(2 * in + 1) * ECH_PANEL + lane];
         return;
     }
-    if (type == ECH_PACK_Q4K) {
-        const uint16_t *const f = (const uint16_t *)(unit + ECH_Q4K_FACTOR);
+    if (ech_quant_is_super(type)) {
+        const uint16_t *const f = (const uint16_t *)(unit + ech_quant_factor_at(type));
         const uint32_t low = at[in * ECH_PANEL + lane];
-        const uint32_t high = data[ECH_Q4K_HIGH + in / 2 * ECH_PANEL + lane] >> in % 2 * 4 & 15u;
+        const uint32_t high =
+            data[ech_quant_high_at(type) + in / 2 * ECH_PANEL + lane] >> in % 2 * 4 & 15u;
         *ret_d = ech_f16_to_f32(f[lane]) * (float)((low & 15u) | (high & 3u) << 4);
         *ret_m = ech_f16_to_f32(f[ECH_PANEL + lane]) * (float)(low >> 4 | high >> 2 << 4);
         return;
@@ -96,8 +99,7 @@ static float add_block(const ech_pack_type type, const char *const unit, const u
     for (uint32_t i = 0; i < ECH_QUANT_BLOCK; i++)
         halves[i / 16] += stored(type, data, lane, i) * q[i];
     const int32_t sum = halves[0] + halves[1];
-    if (type == ECH_PACK_Q4M || type == ECH_PACK_Q4K)
-        return fmaf(fmaf((float)sum, d, (float)*c * m), s, acc);
+    if (ech_quant_has_min(type)) return fmaf(fmaf((float)sum, d, (float)*c * m), s, acc);
     if (type != ECH_PACK_Q6K) return fmaf((float)(sum + *c), d * s, acc);
     const float first = (float)(halves[0] + c[0]), second = (float)(halves[1] + c[1]);
     return fmaf(fmaf(second, m, first * d), s, acc);
@@ -151,4 +153,9 @@ void ech_k_mm_q6k_q8_ref(const ech_mm_args *const a)
 void ech_k_mm_q4k_q8_ref(const ech_mm_args *const a)
 {
     mm_quant(a, ECH_PACK_Q4K);
+}
+
+void ech_k_mm_q5k_q8_ref(const ech_mm_args *const a)
+{
+    mm_quant(a, ECH_PACK_Q5K);
 }

@@ -17,6 +17,7 @@ ech_mm_fn ech_k_mm_q6k_q8_ref;
 ech_mm_fn ech_k_mm_q4_q8_ref;
 ech_mm_fn ech_k_mm_q4m_q8_ref;
 ech_mm_fn ech_k_mm_q4k_q8_ref;
+ech_mm_fn ech_k_mm_q5k_q8_ref;
 
 void ech_k_to_q8_ref(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
                      uint32_t end);

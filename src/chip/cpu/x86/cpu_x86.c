@@ -66,6 +66,7 @@ static void use_avx2(ech_cpu_ops *const ops)
     ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_avx2;
     ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_avx2;
     ops->mm[ECH_PACK_Q4K][ECH_ACT_Q8] = ech_k_mm_q4k_q8_avx2;
+    ops->mm[ECH_PACK_Q5K][ECH_ACT_Q8] = ech_k_mm_q5k_q8_avx2;
     ops->to_q8 = ech_k_to_q8_avx2;
     ops->rms_norm = ech_k_rms_norm_avx2;
     ops->to_bf16 = ech_k_to_bf16_avx2;
@@ -110,6 +111,7 @@ void ech_cpu_ops_init_x86(ech_cpu_ops *const ops, const uint32_t features)
         ops->mm[ECH_PACK_Q4][ECH_ACT_Q8] = ech_k_mm_q4_q8_avx512_vnni;
         ops->mm[ECH_PACK_Q4M][ECH_ACT_Q8] = ech_k_mm_q4m_q8_avx512_vnni;
         ops->mm[ECH_PACK_Q4K][ECH_ACT_Q8] = ech_k_mm_q4k_q8_avx512_vnni;
+        ops->mm[ECH_PACK_Q5K][ECH_ACT_Q8] = ech_k_mm_q5k_q8_avx512_vnni;
     }
     if (!has_all(features, ECH_CPU_V4_BF16)) return;
     ops->name = "avx512_bf16";

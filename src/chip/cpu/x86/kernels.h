@@ -28,6 +28,7 @@ ech_mm_fn ech_k_mm_q6k_q8_avx2;
 ech_mm_fn ech_k_mm_q4_q8_avx2;
 ech_mm_fn ech_k_mm_q4m_q8_avx2;
 ech_mm_fn ech_k_mm_q4k_q8_avx2;
+ech_mm_fn ech_k_mm_q5k_q8_avx2;
 void ech_k_to_q8_avx2(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
                       uint32_t end);
 ECH_VECTOR_KERNELS(avx2);
@@ -44,6 +45,7 @@ ech_mm_fn ech_k_mm_q6k_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4m_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q4k_q8_avx512_vnni;
+ech_mm_fn ech_k_mm_q5k_q8_avx512_vnni;
 
 ech_mm_fn ech_k_mm_bf16_bf16_avx512_bf16;
 

@@ -99,6 +99,29 @@ ALWAYS_INLINE void sums_q4(const char *const *const unit, const size_t at, const
     }
 }
 
+/* Nibbles, and the fifth bits behind them. */
+ALWAYS_INLINE void sums_q5(const char *const *const unit, const size_t at, const act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m512i sum[MAX_P][MAX_R])
+{
+    const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
+    __m512i w[MAX_P], high[MAX_P];
+    UNROLL for (uint32_t g = 0; g < 4; g++)
+    {
+        UNROLL for (uint32_t i = 0; i < n_panels; i++)
+        {
+            const __m512i pair = _mm512_load_si512(unit[i] + at + g * 64);
+            const __m512i bits = _mm512_load_si512(unit[i] + at + 256);
+            w[i] = _mm512_or_si512(_mm512_and_si512(pair, low),
+                                   _mm512_and_si512(_mm512_slli_epi16(bits, 4 - g), fifth));
+            high[i] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(pair, 4), low),
+                                      _mm512_and_si512(_mm512_srli_epi16(bits, g), fifth));
+        }
+        group(x, (size_t)block * ECH_QUANT_BLOCK + g * 4, n_panels, n_rows, w, sum);
+        group(x, (size_t)block * ECH_QUANT_BLOCK + 16 + g * 4, n_panels, n_rows, high, sum);
+    }
+}
+
 /* Bits 4 and 5 of a group's numbers, of the four groups whose pairs a byte holds. */
 ALWAYS_INLINE __m512i high_bits(const __m512i pairs, const uint32_t which)
 {
@@ -141,21 +164,22 @@ ALWAYS_INLINE __m512i bytes_at(const char *const at)
     return _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)at));
 }
 
-/* Scale and minimum of a block of q4k: 6 bits each, times their factors. */
-ALWAYS_INLINE void scales_q4k(const char *const unit, const uint32_t block, __m512 *const d,
-                              __m512 *const m)
+/* Scale and minimum of a block of q4k or q5k: 6 bits each, times their factors. */
+ALWAYS_INLINE void scales_6bit(const ech_pack_type type, const char *const unit,
+                               const uint32_t block, __m512 *const d, __m512 *const m)
 {
-    const uint32_t in = ech_quant_in_unit(ECH_PACK_Q4K, block);
-    const __m512i low = bytes_at(unit + ech_quant_data_bytes(ECH_PACK_Q4K) + in * ECH_PANEL);
-    const __m512i high = bytes_at(unit + ECH_Q4K_HIGH + in / 2 * ECH_PANEL);
+    const char *const factor = unit + ech_quant_factor_at(type);
+    const uint32_t in = ech_quant_in_unit(type, block);
+    const __m512i low = bytes_at(unit + ech_quant_data_bytes(type) + in * ECH_PANEL);
+    const __m512i high = bytes_at(unit + ech_quant_high_at(type) + in / 2 * ECH_PANEL);
     const __m512i mask = _mm512_set1_epi32(0x30);
     const __m512i of_d = block % 2 == 0 ? _mm512_slli_epi32(high, 4) : high;
     const __m512i of_m = block % 2 == 0 ? _mm512_slli_epi32(high, 2) : _mm512_srli_epi32(high, 2);
     const __m512i scale =
         _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)), _mm512_and_si512(of_d, mask));
     const __m512i min = _mm512_or_si512(_mm512_srli_epi32(low, 4), _mm512_and_si512(of_m, mask));
-    *d = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), halves_at(unit + ECH_Q4K_FACTOR));
-    *m = _mm512_mul_ps(_mm512_cvtepi32_ps(min), halves_at(unit + ECH_Q4K_FACTOR + 32));
+    *d = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), halves_at(factor));
+    *m = _mm512_mul_ps(_mm512_cvtepi32_ps(min), halves_at(factor + 32));
 }
 
 /* Scale of half a block of q6k. */
@@ -164,7 +188,8 @@ ALWAYS_INLINE __m512 scale_q6k(const char *const unit, const uint32_t block, con
     const uint32_t at = (ech_quant_in_unit(ECH_PACK_Q6K, block) * 2 + h) * ECH_PANEL;
     const __m512i scale = _mm512_cvtepi8_epi32(
         _mm_load_si128((const __m128i *)(unit + ech_quant_data_bytes(ECH_PACK_Q6K) + at)));
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(scale), halves_at(unit + ECH_Q6K_FACTOR));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(scale),
+                         halves_at(unit + ech_quant_factor_at(ECH_PACK_Q6K)));
 }
 
 /* Group g of 4 in half a block of q6k: the last lies in the other ones' spare bits. */
@@ -231,7 +256,7 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
                              const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
                              __m512 acc[MAX_P][MAX_R])
 {
-    const bool has_min = type == ECH_PACK_Q4M || type == ECH_PACK_Q4K;
+    const bool has_min = ech_quant_has_min(type);
     __m512i sum[MAX_P][MAX_R];
     if (type == ECH_PACK_Q6K) {
         block_q6k(unit, x, block, n_panels, n_rows, acc);
@@ -246,6 +271,8 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
         sums_q8(unit, x, block, n_panels, n_rows, sum);
     else if (type == ECH_PACK_Q6)
         sums_q6(unit, x, block, n_panels, n_rows, sum);
+    else if (type == ECH_PACK_Q5K)
+        sums_q5(unit, ech_quant_in_unit(type, block) * 320, x, block, n_panels, n_rows, sum);
     else
         sums_q4(unit, ech_quant_in_unit(type, block) * 256, x, block, n_panels, n_rows, sum);
     __m512 d[MAX_P], m[MAX_P];
@@ -257,8 +284,8 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
             m[i] = _mm512_load_ps(scales + i * 2 * ECH_PANEL + ECH_PANEL);
             continue;
         }
-        if (type == ECH_PACK_Q4K) {
-            scales_q4k(unit[i], block, &d[i], &m[i]);
+        if (ech_quant_is_super(type)) {
+            scales_6bit(type, unit[i], block, &d[i], &m[i]);
             continue;
         }
         d[i] = halves_at(at);
@@ -329,6 +356,8 @@ TILE(tile_q4, ECH_PACK_Q4, NULL)
 TILE(tile_q4m, ECH_PACK_Q4M, NULL)
 TILE(tile_q4k, ECH_PACK_Q4K, NULL)
 TILE(tile_q4k_prepared, ECH_PACK_Q4K, prepared_scales(a))
+TILE(tile_q5k, ECH_PACK_Q5K, NULL)
+TILE(tile_q5k_prepared, ECH_PACK_Q5K, prepared_scales(a))
 
 MM_KERNEL(ech_k_mm_q8_q8_avx512_vnni, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx512_vnni, tile_q6)
@@ -336,19 +365,14 @@ MM_KERNEL(ech_k_mm_q6k_q8_avx512_vnni, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx512_vnni, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx512_vnni, tile_q4m)
 
-static ech_mm_fn few_rows_q4k, many_rows_q4k;
-MM_KERNEL(few_rows_q4k, tile_q4k)
-MM_KERNEL(many_rows_q4k, tile_q4k_prepared)
-
-ALWAYS_INLINE void prepare(const char *const unit, const uint32_t block, float *const to)
+ALWAYS_INLINE void prepare(const ech_pack_type type, const char *const unit, const uint32_t block,
+                           float *const to)
 {
     __m512 d, m;
-    scales_q4k(unit, block, &d, &m);
+    scales_6bit(type, unit, block, &d, &m);
     _mm512_store_ps(to, d);
     _mm512_store_ps(to + ECH_PANEL, m);
 }
 
-void ech_k_mm_q4k_q8_avx512_vnni(const ech_mm_args *const a)
-{
-    walk_prepared(a, ECH_PACK_Q4K, few_rows_q4k, many_rows_q4k);
-}
+PREPARED_KERNEL(ech_k_mm_q4k_q8_avx512_vnni, q4k, ECH_PACK_Q4K)
+PREPARED_KERNEL(ech_k_mm_q5k_q8_avx512_vnni, q5k, ECH_PACK_Q5K)

@@ -6,7 +6,7 @@
  *
  *   q4 …     one sum of nibbles per block (q4m and q4k too)
  *   q8       two, of the stored byte's low and high nibbles: low + 16 * high
- *   q6, q6k  whole numbers, two groups in 16 bits, then in 32
+ *   q5k …    whole numbers, two groups in 16 bits, then in 32 (q6 and q6k too)
  *
  * (A whole stored byte against the activation would reach 2 * 255 * 127. Taking |w| and giving its
  * sign to the activation stays below 2^15, but has to be widened for every 32 products.)
@@ -205,6 +205,34 @@ ALWAYS_INLINE void sums_q6(const char *const *const unit, act_rows *const x, con
     }
 }
 
+/* Numbers up to 31: two groups are added in 16 bits, as of q6. */
+ALWAYS_INLINE void sums_q5(const char *const *const unit, const size_t from, act_rows *const x,
+                           const uint32_t block, const uint32_t n_panels, const uint32_t n_rows,
+                           __m256i sum[MAX_P][MAX_R])
+{
+    const __m256i mask = _mm256_set1_epi8(15), fifth = _mm256_set1_epi8(16);
+    UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++) UNROLL for (uint32_t h = 0; h < 2; h++)
+    {
+        const char *const at = unit[i / 2] + from + i % 2 * 32;
+        const __m256i bits = load(at + 256);
+        __m256i w[4];
+        reload(x, n_rows);
+        UNROLL for (uint32_t g = 0; g < 4; g++)
+        {
+            const __m256i pair = load(at + g * 64);
+            const __m256i low = h == 0 ? pair : _mm256_srli_epi16(pair, 4);
+            const __m256i five =
+                h == 0 ? _mm256_slli_epi16(bits, 4 - g) : _mm256_srli_epi16(bits, g);
+            w[g] = _mm256_or_si256(_mm256_and_si256(low, mask), _mm256_and_si256(five, fifth));
+        }
+        UNROLL for (uint32_t j = 0; j < n_rows; j++)
+        {
+            const __m256i part = sum16(x, j, (size_t)block * ECH_QUANT_BLOCK + h * 16, w);
+            sum[i][j] = h == 0 ? part : _mm256_add_epi32(sum[i][j], part);
+        }
+    }
+}
+
 /* 8 f16. */
 ALWAYS_INLINE __m256 halves_at(const char *const at)
 {
@@ -217,22 +245,24 @@ ALWAYS_INLINE __m256i bytes_at(const char *const at)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)at));
 }
 
-/* Scale and minimum of a block of q4k, of half a panel: 6 bits each, times their factors. */
-ALWAYS_INLINE void scales_q4k(const char *const unit, const uint32_t block, const uint32_t half,
-                              __m256 *const d, __m256 *const m)
+/* Scale and minimum of a block of q4k or q5k, of half a panel: 6 bits each, times their factors. */
+ALWAYS_INLINE void scales_6bit(const ech_pack_type type, const char *const unit,
+                               const uint32_t block, const uint32_t half, __m256 *const d,
+                               __m256 *const m)
 {
-    const uint32_t in = ech_quant_in_unit(ECH_PACK_Q4K, block);
-    const char *const at = unit + ech_quant_data_bytes(ECH_PACK_Q4K);
+    const uint32_t in = ech_quant_in_unit(type, block);
+    const char *const at = unit + ech_quant_data_bytes(type);
+    const char *const factor = unit + ech_quant_factor_at(type) + half * 16;
     const __m256i low = bytes_at(at + in * ECH_PANEL + half * 8);
-    const __m256i high = bytes_at(unit + ECH_Q4K_HIGH + in / 2 * ECH_PANEL + half * 8);
+    const __m256i high = bytes_at(unit + ech_quant_high_at(type) + in / 2 * ECH_PANEL + half * 8);
     const __m256i mask = _mm256_set1_epi32(0x30);
     const __m256i of_d = block % 2 == 0 ? _mm256_slli_epi32(high, 4) : high;
     const __m256i of_m = block % 2 == 0 ? _mm256_slli_epi32(high, 2) : _mm256_srli_epi32(high, 2);
     const __m256i scale =
         _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)), _mm256_and_si256(of_d, mask));
     const __m256i min = _mm256_or_si256(_mm256_srli_epi32(low, 4), _mm256_and_si256(of_m, mask));
-    *d = _mm256_mul_ps(_mm256_cvtepi32_ps(scale), halves_at(unit + ECH_Q4K_FACTOR + half * 16));
-    *m = _mm256_mul_ps(_mm256_cvtepi32_ps(min), halves_at(unit + ECH_Q4K_FACTOR + 32 + half * 16));
+    *d = _mm256_mul_ps(_mm256_cvtepi32_ps(scale), halves_at(factor));
+    *m = _mm256_mul_ps(_mm256_cvtepi32_ps(min), halves_at(factor + 32));
 }
 
 /* Scale of half a block of q6k, of half a panel. */
@@ -242,7 +272,8 @@ ALWAYS_INLINE __m256 scale_q6k(const char *const unit, const uint32_t block, con
     const uint32_t at = (ech_quant_in_unit(ECH_PACK_Q6K, block) * 2 + h) * ECH_PANEL + half * 8;
     const __m256i scale = _mm256_cvtepi8_epi32(
         _mm_loadl_epi64((const __m128i *)(unit + ech_quant_data_bytes(ECH_PACK_Q6K) + at)));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(scale), halves_at(unit + ECH_Q6K_FACTOR + half * 16));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(scale),
+                         halves_at(unit + ech_quant_factor_at(ECH_PACK_Q6K) + half * 16));
 }
 
 /* The numbers of half a block of q6k. */
@@ -304,19 +335,21 @@ ALWAYS_INLINE void one_block(const ech_pack_type type, const char *const *const 
         sums_q8(unit, x, block, n_panels, n_rows, sum);
     else if (type == ECH_PACK_Q6)
         sums_q6(unit, x, block, n_panels, n_rows, sum);
+    else if (type == ECH_PACK_Q5K)
+        sums_q5(unit, ech_quant_in_unit(type, block) * 320, x, block, n_panels, n_rows, sum);
     else
         sums_q4(unit, ech_quant_in_unit(type, block) * 256, x, block, n_panels, n_rows, sum);
     UNROLL for (uint32_t i = 0; i < 2 * n_panels; i++)
     {
         const char *const at =
             unit[i / 2] + ech_quant_data_bytes(type) + block % 2 * 32 + i % 2 * 16;
-        const bool has_min = type == ECH_PACK_Q4M || type == ECH_PACK_Q4K;
+        const bool has_min = ech_quant_has_min(type);
         __m256 d, m;
         if (scales != NULL) {
             d = _mm256_load_ps(scales + i % 2 * 8);
             m = _mm256_load_ps(scales + ECH_PANEL + i % 2 * 8);
-        } else if (type == ECH_PACK_Q4K) {
-            scales_q4k(unit[i / 2], block, i % 2, &d, &m);
+        } else if (ech_quant_is_super(type)) {
+            scales_6bit(type, unit[i / 2], block, i % 2, &d, &m);
         } else {
             d = halves_at(at);
             if (has_min) m = halves_at(at + 64);
@@ -409,6 +442,8 @@ TILE(tile_q4, ECH_PACK_Q4, NULL)
 TILE(tile_q4m, ECH_PACK_Q4M, NULL)
 TILE(tile_q4k, ECH_PACK_Q4K, NULL)
 TILE(tile_q4k_prepared, ECH_PACK_Q4K, prepared_scales(a))
+TILE(tile_q5k, ECH_PACK_Q5K, NULL)
+TILE(tile_q5k_prepared, ECH_PACK_Q5K, prepared_scales(a))
 
 MM_KERNEL(ech_k_mm_q8_q8_avx2, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx2, tile_q6)
@@ -416,21 +451,16 @@ MM_KERNEL(ech_k_mm_q6k_q8_avx2, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx2, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx2, tile_q4m)
 
-static ech_mm_fn few_rows_q4k, many_rows_q4k;
-MM_KERNEL(few_rows_q4k, tile_q4k)
-MM_KERNEL(many_rows_q4k, tile_q4k_prepared)
-
-ALWAYS_INLINE void prepare(const char *const unit, const uint32_t block, float *const to)
+ALWAYS_INLINE void prepare(const ech_pack_type type, const char *const unit, const uint32_t block,
+                           float *const to)
 {
     for (uint32_t half = 0; half < 2; half++) {
         __m256 d, m;
-        scales_q4k(unit, block, half, &d, &m);
+        scales_6bit(type, unit, block, half, &d, &m);
         _mm256_store_ps(to + half * 8, d);
         _mm256_store_ps(to + ECH_PANEL + half * 8, m);
     }
 }
 
-void ech_k_mm_q4k_q8_avx2(const ech_mm_args *const a)
-{
-    walk_prepared(a, ECH_PACK_Q4K, few_rows_q4k, many_rows_q4k);
-}
+PREPARED_KERNEL(ech_k_mm_q4k_q8_avx2, q4k, ECH_PACK_Q4K)
+PREPARED_KERNEL(ech_k_mm_q5k_q8_avx2, q5k, ECH_PACK_Q5K)
