@@ -361,7 +361,6 @@ TILE(tile_q5k_prepared, ECH_PACK_Q5K, prepared_scales(a))
 
 MM_KERNEL(ech_k_mm_q8_q8_avx512_vnni, tile_q8)
 MM_KERNEL(ech_k_mm_q6_q8_avx512_vnni, tile_q6)
-MM_KERNEL(ech_k_mm_q6k_q8_avx512_vnni, tile_q6k)
 MM_KERNEL(ech_k_mm_q4_q8_avx512_vnni, tile_q4)
 MM_KERNEL(ech_k_mm_q4m_q8_avx512_vnni, tile_q4m)
 
@@ -374,5 +373,23 @@ ALWAYS_INLINE void prepare(const ech_pack_type type, const char *const unit, con
     _mm512_store_ps(to + ECH_PANEL, m);
 }
 
-PREPARED_KERNEL(ech_k_mm_q4k_q8_avx512_vnni, q4k, ECH_PACK_Q4K)
-PREPARED_KERNEL(ech_k_mm_q5k_q8_avx512_vnni, q5k, ECH_PACK_Q5K)
+/*
+ * Streams of super-blocks go to the kernels for AVX2, whose bits are the same: measured on Zen 4
+ * (docs/performance.md), they come nearer to what memory delivers, whatever is fetched here.
+ */
+#define STREAM_BY_AVX2(x)                                                                          \
+    void ech_k_mm_##x##_q8_avx512_vnni(const ech_mm_args *const a)                                 \
+    {                                                                                              \
+        if (a->n_rows <= STREAM_ROWS)                                                              \
+            ech_k_mm_##x##_q8_avx2(a);                                                             \
+        else                                                                                       \
+            rows_##x(a);                                                                           \
+    }
+
+static ech_mm_fn rows_q4k, rows_q5k, rows_q6k;
+PREPARED_KERNEL(rows_q4k, q4k, ECH_PACK_Q4K)
+PREPARED_KERNEL(rows_q5k, q5k, ECH_PACK_Q5K)
+MM_KERNEL(rows_q6k, tile_q6k)
+STREAM_BY_AVX2(q4k)
+STREAM_BY_AVX2(q5k)
+STREAM_BY_AVX2(q6k)
