@@ -56,8 +56,8 @@ static void take_shape(toy_shape *const s, const char *const name)
 
 static void take_option(setup *const o, const char *const name, const char *const value)
 {
-    static const char *const types[] = { "f32", "f16", "bf16", "s8",  "q8",
-                                         "q4",  "q4m", "q6",   "q6k", NULL };
+    static const char *const types[] = { "f32", "f16", "bf16", "s8",  "q8",  "q4",
+                                         "q4m", "q6",  "q6k",  "q4k", "q5k", NULL };
     static const char *const kvs[] = { "f16", "f32", "bf16", "q8", NULL };
     static const char *const computes[] = { "f32", "bf16", NULL };
     static const char *const isas[] = { "auto", "ref", "avx2", "avx512", NULL };
@@ -65,7 +65,7 @@ static void take_option(setup *const o, const char *const name, const char *cons
     if (strcmp(name, "--shape") == 0)
         take_shape(&o->shape, value);
     else if (strcmp(name, "--layers") == 0)
-        o->shape.n_layers = n;
+        o->shape.n_layers = n < TOY_MAX_LAYERS ? n : TOY_MAX_LAYERS;
     else if (strcmp(name, "--vocab") == 0)
         o->shape.vocab = n;
     else if (strcmp(name, "--threads") == 0)
@@ -77,7 +77,7 @@ static void take_option(setup *const o, const char *const name, const char *cons
     else if (strcmp(name, "--repeats") == 0)
         o->repeats = n;
     else if (strcmp(name, "--streams") == 0)
-        o->is_streams = n != 0;
+        o->is_streams = n != 0 || strcmp(value, "yes") == 0;
     else if (strcmp(name, "--kv") == 0)
         o->shape.kv = (ech_kv_type)pick(value, kvs);
     else if (strcmp(name, "--compute") == 0)

@@ -40,7 +40,7 @@ typedef struct layer_at {
 
 typedef struct tensor_offsets {
     size_t embed, head, norm, total;
-    layer_at layer[8];
+    layer_at layer[TOY_MAX_LAYERS];
 } tensor_offsets;
 
 static tensor_offsets offsets(const toy_shape *const s)
@@ -144,7 +144,7 @@ typedef struct maker {
     ech_image_plan plan;
     ech_pack_builder *pack;
     uint32_t embed, head, norm;
-    layer_entries layer[8];
+    layer_entries layer[TOY_MAX_LAYERS];
     ech_error err;
 } maker;
 

@@ -12,6 +12,8 @@
 #include "src/chip/exec.h"
 #include "src/chip/pack.h"
 
+enum { TOY_MAX_LAYERS = 64 };
+
 typedef struct toy_shape {
     uint32_t hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab;
     uint32_t max_rows, max_positions;
