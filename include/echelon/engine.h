@@ -113,8 +113,8 @@ ECH_API void ech_engine_options_default(ech_engine_options *o);
  *
  * Ownership: on success *ret_engine is the caller's, to be closed. On failure nothing is left: no
  * process, mapping or descriptor.
- * Errors: EINVAL (names the option), ENOTFOUND, EFORMAT, EUNSUPPORTED (name file, tensor, what
- * was expected and found), ENOMEM (with the plan: what needs how much), EOS.
+ * Errors: EINVAL (err->argument is the option), ENOTFOUND, EFORMAT, EUNSUPPORTED (name file,
+ * tensor, what was expected and found), ENOMEM (with the plan: what needs how much), EOS.
  */
 ECH_API ech_status ech_engine_open(ech_engine **ret_engine, const ech_engine_options *options,
                                    ech_error *err);
@@ -374,9 +374,10 @@ ECH_API void ech_request_options_default(ech_request_options *o);
  * Checks, tokenises and queues a request. Never waits for compute.
  *
  * Ownership: on success *ret_request is the caller's, to be closed; on failure nothing is.
- * Errors: EINVAL (names the field), ECONTEXT (a prompt with one token more does not fit the
- * context or the whole pool; says both counts), EBUSY (the queue is full), ELIMIT, ENOMEM, or the
- * reason why the engine failed to load.
+ * Errors: EINVAL, ELIMIT, ECONTEXT (a prompt with one token more does not fit the context or the
+ * whole pool; says both counts), of which err->argument is the member of ech_request_options or
+ * ech_sampling at fault; EBUSY (the queue is full), ENOMEM, or the reason why the engine failed to
+ * load.
  */
 ECH_API ech_status ech_engine_submit(ech_engine *engine, const ech_request_options *options,
                                      ech_request **ret_request, ech_error *err);

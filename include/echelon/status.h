@@ -81,6 +81,8 @@ typedef enum ech_status {
 
 /** Bytes of an error's text, its terminating zero included. */
 #define ECH_ERROR_TEXT 512
+/** Bytes of the name of an argument, its terminating zero included. */
+#define ECH_ERROR_ARGUMENT 32
 
 /*
  * Detail of one failure. Plain data: copy it freely, nothing to release.
@@ -93,6 +95,9 @@ typedef struct ech_error {
     int64_t line;        /* 1-based, 0 when it has no meaning */
     int64_t column;      /* 1-based, in bytes */
     int64_t offset;      /* byte in the input, -1 when it has no meaning */
+    /* The member of the options at fault, "temperature", as the call's header spells it; "" where
+       it isn't one alone. Programs that have other names for it map this one, not the text. */
+    char argument[ECH_ERROR_ARGUMENT];
     char text[ECH_ERROR_TEXT];
 } ech_error;
 

@@ -28,7 +28,8 @@ static const status_row STATUS_ROWS[] = {
 #undef X
 };
 
-static const status_row UNKNOWN_ROW = { ECH_EINTERNAL, "UNKNOWN", "unknown status", "", 500, 1, false };
+static const status_row UNKNOWN_ROW = { ECH_EINTERNAL, "UNKNOWN", "unknown status", "", 500, 1,
+                                        false };
 
 static const status_row *row_of(const ech_status code)
 {
@@ -38,12 +39,30 @@ static const status_row *row_of(const ech_status code)
     return &UNKNOWN_ROW;
 }
 
-const char *ech_status_name(const ech_status code) { return row_of(code)->name; }
-const char *ech_status_str(const ech_status code) { return row_of(code)->meaning; }
-const char *ech_status_hint(const ech_status code) { return row_of(code)->hint; }
-int ech_status_http(const ech_status code) { return row_of(code)->http; }
-int ech_status_exit(const ech_status code) { return row_of(code)->exit_code; }
-bool ech_status_retryable(const ech_status code) { return row_of(code)->retryable; }
+const char *ech_status_name(const ech_status code)
+{
+    return row_of(code)->name;
+}
+const char *ech_status_str(const ech_status code)
+{
+    return row_of(code)->meaning;
+}
+const char *ech_status_hint(const ech_status code)
+{
+    return row_of(code)->hint;
+}
+int ech_status_http(const ech_status code)
+{
+    return row_of(code)->http;
+}
+int ech_status_exit(const ech_status code)
+{
+    return row_of(code)->exit_code;
+}
+bool ech_status_retryable(const ech_status code)
+{
+    return row_of(code)->retryable;
+}
 
 void ech_one_line(char *const text)
 {
@@ -81,6 +100,7 @@ static void set_header(ech_error *err, const ech_status code, const int os_errno
     err->line = 0;
     err->column = 0;
     err->offset = -1;
+    err->argument[0] = '\0';
 }
 
 ech_status ech_fail(ech_error *err, const ech_status code, const char *fmt, ...)
@@ -92,6 +112,27 @@ ech_status ech_fail(ech_error *err, const ech_status code, const char *fmt, ...)
     set_text(err, fmt, ap);
     va_end(ap);
     return code;
+}
+
+ech_status ech_error_name_argument(ech_error *err, const ech_status code, const char *argument)
+{
+    if (err == NULL) return code;
+    const size_t len = strlen(argument);
+    ECH_DCHECK(len < sizeof err->argument); /* names are our own */
+    (void)snprintf(err->argument, sizeof err->argument, "%s", argument);
+    return code;
+}
+
+ech_status ech_fail_argument(ech_error *err, const ech_status code, const char *argument,
+                             const char *fmt, ...)
+{
+    if (err == NULL) return code;
+    va_list ap;
+    va_start(ap, fmt);
+    set_header(err, code, 0);
+    set_text(err, fmt, ap);
+    va_end(ap);
+    return ech_error_name_argument(err, code, argument);
 }
 
 ech_status ech_fail_errno(ech_error *err, const ech_status code, const char *fmt, ...)

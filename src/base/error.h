@@ -18,13 +18,19 @@
  * function ends in `return ech_fail(err, ECH_EINVAL, "…")`.
  */
 ech_status ech_fail(ech_error *err, ech_status code, const char *fmt, ...) ECH_PRINTF_(3, 4);
+/* The same with the name of the option that is at fault, as the public header spells it. */
+ech_status ech_fail_argument(ech_error *err, ech_status code, const char *argument, const char *fmt,
+                             ...) ECH_PRINTF_(4, 5);
 /* The same with the calling thread's errno kept and its text appended. */
 ech_status ech_fail_errno(ech_error *err, ech_status code, const char *fmt, ...) ECH_PRINTF_(3, 4);
 /* The same with a position in the input; any of them may be 0 (line, column) or -1 (offset). */
 ech_status ech_fail_at(ech_error *err, ech_status code, int64_t line, int64_t column,
                        int64_t offset, const char *fmt, ...) ECH_PRINTF_(6, 7);
 /* Puts "text: " before what err says: the way an error gains context on its way up. */
-ech_status ech_error_prefix(ech_error *err, ech_status code, const char *fmt, ...) ECH_PRINTF_(3, 4);
+ech_status ech_error_prefix(ech_error *err, ech_status code, const char *fmt, ...)
+    ECH_PRINTF_(3, 4);
+/* Says which option an error from further down is about; returns code. */
+ech_status ech_error_name_argument(ech_error *err, ech_status code, const char *argument);
 
 /* Control bytes, which a name of a file or an option may hold, become '?': one line, no escapes. */
 void ech_one_line(char *text);

@@ -26,13 +26,15 @@ static texts texts_of(const ech_sampling *s)
 static ech_status check(const texts *t, ech_error *err)
 {
     if (t->n > ECH_BREAKERS_MAX)
-        return ech_fail(err, ECH_EINVAL, "dry_breakers has %zu strings, may have %d", t->n,
-                        ECH_BREAKERS_MAX);
+        return ech_fail_argument(err, ECH_EINVAL, "dry_breakers",
+                                 "dry_breakers has %zu strings, may have %d", t->n,
+                                 ECH_BREAKERS_MAX);
     for (size_t i = 0; i < t->n; i++) {
         const size_t len = t->items[i] != NULL ? strnlen(t->items[i], MAX_TEXT + 1) : 0;
         if (len == 0 || len > MAX_TEXT)
-            return ech_fail(err, ECH_EINVAL, "dry_breakers[%zu] has %zu bytes, must have 1 to %d",
-                            i, len, MAX_TEXT);
+            return ech_fail_argument(err, ECH_EINVAL, "dry_breakers",
+                                     "dry_breakers[%zu] has %zu bytes, must have 1 to %d", i, len,
+                                     MAX_TEXT);
     }
     return ECH_OK;
 }

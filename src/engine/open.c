@@ -37,15 +37,15 @@ void ech_engine_options_default(ech_engine_options *o)
 static ech_status check_option(const char *name, uint64_t value, uint64_t max, ech_error *err)
 {
     if (value <= max) return ECH_OK;
-    return ech_fail(err, ECH_EINVAL, "%s is %llu, must be at most %llu", name,
-                    (unsigned long long)value, (unsigned long long)max);
+    return ech_fail_argument(err, ECH_EINVAL, name, "%s is %llu, must be at most %llu", name,
+                             (unsigned long long)value, (unsigned long long)max);
 }
 
 static ech_status check_options(const ech_engine_options *o, ech_error *err)
 {
     if (o->struct_size != sizeof *o)
-        return ech_fail(err, ECH_EINVAL,
-                        "struct_size is not set; call ech_engine_options_default() first");
+        return ech_fail_argument(err, ECH_EINVAL, "struct_size",
+                                 "struct_size is not set; call ech_engine_options_default() first");
     ECH_TRY(check_option("max_running", o->max_running, ECH_SCHED_MAX_RUNNING, err));
     ECH_TRY(check_option("prefill_chunk", o->prefill_chunk, MAX_CHUNK, err));
     ECH_TRY(check_option("threads", o->threads, ECH_CPU_MAX_THREADS, err));
@@ -55,13 +55,15 @@ static ech_status check_options(const ech_engine_options *o, ech_error *err)
     ECH_TRY(check_option("quantize", o->quantize, ECH_QUANTIZE_Q6, err));
     ECH_TRY(check_option("pooling", o->pooling, ECH_POOLING_CLS, err));
     if (o->platform != NULL && ech_platform_find(o->platform) == NULL)
-        return ech_fail(err, ECH_EINVAL, "there is no platform '%s', there are: %s", o->platform,
-                        ech_platform_names());
+        return ech_fail_argument(err, ECH_EINVAL, "platform",
+                                 "there is no platform '%s', there are: %s", o->platform,
+                                 ech_platform_names());
     for (size_t i = 0; i < o->n_devices; i++)
         if (o->device_ids[i] != 0)
-            return ech_fail(err, ECH_EINVAL, "there is no device %d, this machine has one, 0",
-                            o->device_ids[i]);
-    return check_option("number of devices", o->n_devices, 1, err);
+            return ech_fail_argument(err, ECH_EINVAL, "device_ids",
+                                     "there is no device %d, this machine has one, 0",
+                                     o->device_ids[i]);
+    return check_option("n_devices", o->n_devices, 1, err);
 }
 
 static void fill_defaults(ech_engine_options *o)

@@ -37,8 +37,9 @@ static ech_status check_ranges(const range *r, size_t n, ech_error *err)
         const bool is_in = r[i].value >= r[i].min && r[i].value <= r[i].max &&
                            !(r[i].above_min && r[i].value == r[i].min);
         if (!is_in) /* NaN too */
-            return ech_fail(err, ECH_EINVAL, "%s is %g, must be %s %g and at most %g", r[i].name,
-                            r[i].value, r[i].above_min ? "above" : "at least", r[i].min, r[i].max);
+            return ech_fail_argument(
+                err, ECH_EINVAL, r[i].name, "%s is %g, must be %s %g and at most %g", r[i].name,
+                r[i].value, r[i].above_min ? "above" : "at least", r[i].min, r[i].max);
     }
     return ECH_OK;
 }
@@ -48,8 +49,8 @@ static ech_status check_ids(const char *name, const int32_t *ids, size_t n, uint
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= vocab)
-            return ech_fail(err, ECH_EINVAL, "%s has the id %d, ids are 0 to %u", name, ids[i],
-                            vocab - 1);
+            return ech_fail_argument(err, ECH_EINVAL, name, "%s has the id %d, ids are 0 to %u",
+                                     name, ids[i], vocab - 1);
     return ECH_OK;
 }
 
@@ -59,7 +60,8 @@ static ech_status check_bias(const ech_sampling *s, uint32_t vocab, ech_error *e
         const ech_logit_bias *const b = &s->logit_bias[i];
         ECH_TRY(check_ids("logit_bias", &b->id, 1, vocab, err));
         if (!isfinite(b->bias) && b->bias != -INFINITY)
-            return ech_fail(err, ECH_EINVAL, "logit_bias of the id %d is not a number", b->id);
+            return ech_fail_argument(err, ECH_EINVAL, "logit_bias",
+                                     "logit_bias of the id %d is not a number", b->id);
     }
     return ECH_OK;
 }
@@ -67,7 +69,8 @@ static ech_status check_bias(const ech_sampling *s, uint32_t vocab, ech_error *e
 static ech_status check_bad_words(const ech_sampling *s, uint32_t vocab, ech_error *err)
 {
     for (size_t i = 0; i < s->n_bad_words; i++) {
-        if (s->bad_words[i].n == 0) return ech_fail(err, ECH_EINVAL, "bad_words has an empty word");
+        if (s->bad_words[i].n == 0)
+            return ech_fail_argument(err, ECH_EINVAL, "bad_words", "bad_words has an empty word");
         ECH_TRY(check_ids("bad_words", s->bad_words[i].ids, s->bad_words[i].n, vocab, err));
     }
     return ECH_OK;
@@ -134,13 +137,39 @@ ech_status ech_sampling_copy(ech_sampling *ret, const ech_sampling *s, ech_arena
 
 /* ---- rows and lists ---- */
 
-uint64_t ech_sampling_list_ints(const ech_sampling *s, size_t n_stop_ids)
+/* An id and its bias. A bias of -inf becomes a banned id, which takes less. */
+enum { BIAS_INTS = 2 };
+
+static size_t bad_words_ints(const ech_sampling *s)
 {
-    /* A bias of -inf becomes a banned id, so each takes at most two ints. */
-    uint64_t n = 2 * (uint64_t)s->n_logit_bias + s->n_allowed_ids + s->n_banned_ids + n_stop_ids;
+    size_t n = 0;
     for (size_t i = 0; i < s->n_bad_words; i++)
         n += 1 + s->bad_words[i].n;
     return n;
+}
+
+uint64_t ech_sampling_list_ints(const ech_sampling *s, size_t n_stop_ids)
+{
+    return BIAS_INTS * (uint64_t)s->n_logit_bias + s->n_allowed_ids + s->n_banned_ids + n_stop_ids +
+           bad_words_ints(s);
+}
+
+const char *ech_sampling_longest_list(const ech_sampling *s, size_t n_stop_ids)
+{
+    const struct {
+        const char *name;
+        size_t n_ints;
+    } lists[] = {
+        { "logit_bias", BIAS_INTS * s->n_logit_bias },
+        { "allowed_ids", s->n_allowed_ids },
+        { "banned_ids", s->n_banned_ids },
+        { "bad_words", bad_words_ints(s) },
+        { "stop_ids", n_stop_ids },
+    };
+    size_t longest = 0;
+    for (size_t i = 1; i < sizeof lists / sizeof lists[0]; i++)
+        if (lists[i].n_ints > lists[longest].n_ints) longest = i;
+    return lists[longest].name;
 }
 
 typedef struct list_writer {

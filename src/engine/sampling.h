@@ -18,6 +18,8 @@ ech_status ech_sampling_copy(ech_sampling *ret, const ech_sampling *s, ech_arena
 
 /* Ints that the lists of one answer take, DRY's breakers not counted. */
 uint64_t ech_sampling_list_ints(const ech_sampling *s, size_t n_stop_ids);
+/* The option whose list takes most of them. */
+const char *ech_sampling_longest_list(const ech_sampling *s, size_t n_stop_ids);
 /*
  * Fills the row's fields that don't change from step to step, and writes its lists to ints, whose
  * place in the lists tensor is offset. stop_ids are what min_tokens bans.

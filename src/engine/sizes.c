@@ -41,10 +41,10 @@ static ech_status plan_pages(const ech_engine_options *o, ech_sizes *s, ech_erro
     uint64_t n =
         o->kv_memory > 0 ? o->kv_memory / s->plan.kv_page_bytes : default_pages(o, s, pages_of_one);
     if (n == 0 && o->kv_memory > 0)
-        return ech_fail(err, ECH_EINVAL,
-                        "kv_memory is %llu bytes, one page of %d positions takes %llu",
-                        (unsigned long long)o->kv_memory, ECH_KV_PAGE,
-                        (unsigned long long)s->plan.kv_page_bytes);
+        return ech_fail_argument(err, ECH_EINVAL, "kv_memory",
+                                 "kv_memory is %llu bytes, one page of %d positions takes %llu",
+                                 (unsigned long long)o->kv_memory, ECH_KV_PAGE,
+                                 (unsigned long long)s->plan.kv_page_bytes);
     if (n == 0) n = 1; /* the check of the whole plan says what is missing */
     s->shape.n_pages = (uint32_t)at_most(n, UINT32_C(1) << 30);
     return ECH_OK;
@@ -69,10 +69,11 @@ ech_status ech_sizes_plan(const ech_engine *e, uint64_t available, const char *l
     const ech_engine_options *const o = &e->options;
     const uint32_t model_max = e->model_info.max_context;
     if (o->max_seq_len > model_max)
-        return ech_fail(err, ECH_EINVAL,
-                        "max_seq_len is %u, the model was made for %u positions; choose at most "
-                        "that",
-                        o->max_seq_len, model_max);
+        return ech_fail_argument(
+            err, ECH_EINVAL, "max_seq_len",
+            "max_seq_len is %u, the model was made for %u positions; choose at most "
+            "that",
+            o->max_seq_len, model_max);
     const uint32_t max_seq_len = o->max_seq_len > 0 ? o->max_seq_len : model_max;
     *s = (ech_sizes){ .forward = { .max_rows = o->prefill_chunk + o->max_running,
                                    .max_logits = ECH_STEP_MAX_LOGITS,

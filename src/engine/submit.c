@@ -36,41 +36,50 @@ static ech_status check_counts(const ech_request_options *o, const ech_request_l
                                ech_error *err)
 {
     if (o->struct_size != sizeof *o || o->sampling.struct_size != sizeof o->sampling)
-        return ech_fail(err, ECH_EINVAL,
-                        "struct_size is not set; call ech_request_options_default() first");
+        return ech_fail_argument(
+            err, ECH_EINVAL, "struct_size",
+            "struct_size is not set; call ech_request_options_default() first");
     if (o->prompts == NULL || o->n_prompts < 1 || o->n_prompts > MAX_PROMPTS)
-        return ech_fail(err, ECH_EINVAL, "there are %zu prompts, must be 1 to %d", o->n_prompts,
-                        MAX_PROMPTS);
+        return ech_fail_argument(err, ECH_EINVAL, "prompts",
+                                 "there are %zu prompts, must be 1 to %d", o->n_prompts,
+                                 MAX_PROMPTS);
     if (o->n < 1 || o->n > MAX_N)
-        return ech_fail(err, ECH_EINVAL, "n is %u, must be 1 to %d", o->n, MAX_N);
+        return ech_fail_argument(err, ECH_EINVAL, "n", "n is %u, must be 1 to %d", o->n, MAX_N);
     if (o->n_prompts * o->n > limits->max_answers)
-        return ech_fail(err, ECH_ELIMIT,
-                        "the request has %zu choices, one request may have %u; send fewer at a "
-                        "time",
-                        o->n_prompts * o->n, limits->max_answers);
+        return ech_fail_argument(
+            err, ECH_ELIMIT, o->n > o->n_prompts ? "n" : "prompts",
+            "the request has %zu choices, one request may have %u; send fewer at a "
+            "time",
+            o->n_prompts * o->n, limits->max_answers);
     if (o->logprobs < -1 || o->logprobs > MAX_LOGPROBS)
-        return ech_fail(err, ECH_EINVAL, "logprobs is %d, must be 0 to %d, or -1 for none",
-                        o->logprobs, MAX_LOGPROBS);
+        return ech_fail_argument(err, ECH_EINVAL, "logprobs",
+                                 "logprobs is %d, must be 0 to %d, or -1 for none", o->logprobs,
+                                 MAX_LOGPROBS);
     if (o->prompt_logprobs < -1 || o->prompt_logprobs > MAX_LOGPROBS)
-        return ech_fail(err, ECH_EINVAL, "prompt_logprobs is %d, must be 0 to %d, or -1 for none",
-                        o->prompt_logprobs, MAX_LOGPROBS);
+        return ech_fail_argument(err, ECH_EINVAL, "prompt_logprobs",
+                                 "prompt_logprobs is %d, must be 0 to %d, or -1 for none",
+                                 o->prompt_logprobs, MAX_LOGPROBS);
     if (o->max_tokens == 0 && o->prompt_logprobs < 0 && !o->echo && !o->embed)
-        return ech_fail(
-            err, ECH_EINVAL,
+        return ech_fail_argument(
+            err, ECH_EINVAL, "max_tokens",
             "max_tokens is 0, must be at least 1 unless the prompt is echoed or scored");
     if (o->logits != NULL && o->prompt_logprobs < 0)
-        return ech_fail(err, ECH_EINVAL, "logits are asked for without prompt_logprobs");
+        return ech_fail_argument(err, ECH_EINVAL, "logits",
+                                 "logits are asked for without prompt_logprobs");
     if (o->min_tokens > o->max_tokens)
-        return ech_fail(err, ECH_EINVAL, "min_tokens is %u, more than max_tokens, %u",
-                        o->min_tokens, o->max_tokens);
+        return ech_fail_argument(err, ECH_EINVAL, "min_tokens",
+                                 "min_tokens is %u, more than max_tokens, %u", o->min_tokens,
+                                 o->max_tokens);
     if (o->constraint != NULL && o->hook != NULL)
-        return ech_fail(err, ECH_EINVAL, "both constraint and hook are given, one is possible");
+        return ech_fail_argument(err, ECH_EINVAL, "hook",
+                                 "both constraint and hook are given, one is possible");
     if (o->thinking_budget < -1)
-        return ech_fail(err, ECH_EINVAL, "thinking_budget is %lld, must be at least 0, or -1",
-                        (long long)o->thinking_budget);
+        return ech_fail_argument(err, ECH_EINVAL, "thinking_budget",
+                                 "thinking_budget is %lld, must be at least 0, or -1",
+                                 (long long)o->thinking_budget);
     if (o->tenant_weight < 1 || o->tenant_weight > 1000000)
-        return ech_fail(err, ECH_EINVAL, "tenant_weight is %u, must be 1 to 1000000",
-                        o->tenant_weight);
+        return ech_fail_argument(err, ECH_EINVAL, "tenant_weight",
+                                 "tenant_weight is %u, must be 1 to 1000000", o->tenant_weight);
     return ECH_OK;
 }
 
@@ -78,11 +87,13 @@ static ech_status check_stop(const ech_request_options *o, const ech_request_lim
                              ech_error *err)
 {
     for (size_t i = 0; i < o->n_stop; i++)
-        if (o->stop[i] == NULL) return ech_fail(err, ECH_EINVAL, "stop[%zu] is no string", i);
+        if (o->stop[i] == NULL)
+            return ech_fail_argument(err, ECH_EINVAL, "stop", "stop[%zu] is no string", i);
     for (size_t i = 0; i < o->n_stop_ids; i++)
         if (o->stop_ids[i] < 0 || (uint32_t)o->stop_ids[i] >= limits->vocab)
-            return ech_fail(err, ECH_EINVAL, "stop_ids has the id %d, ids are 0 to %u",
-                            o->stop_ids[i], limits->vocab - 1);
+            return ech_fail_argument(err, ECH_EINVAL, "stop_ids",
+                                     "stop_ids has the id %d, ids are 0 to %u", o->stop_ids[i],
+                                     limits->vocab - 1);
     return ECH_OK;
 }
 
@@ -96,12 +107,14 @@ static ech_status check_embed(const ech_request_options *o, const ech_request_li
     }
     if (o->n != 1 || o->echo || o->logprobs >= 0 || o->prompt_logprobs >= 0 ||
         o->constraint != NULL || o->hook != NULL)
-        return ech_fail(err, ECH_EINVAL,
-                        "embed goes with prompts alone: not with n, echo, log-probabilities or a "
-                        "constraint");
+        return ech_fail_argument(
+            err, ECH_EINVAL, "embed",
+            "embed goes with prompts alone: not with n, echo, log-probabilities or a "
+            "constraint");
     if (o->dimensions > limits->hidden)
-        return ech_fail(err, ECH_EINVAL, "dimensions is %u, the model's embeddings have %u",
-                        o->dimensions, limits->hidden);
+        return ech_fail_argument(err, ECH_EINVAL, "dimensions",
+                                 "dimensions is %u, the model's embeddings have %u", o->dimensions,
+                                 limits->hidden);
     return ECH_OK;
 }
 
@@ -179,14 +192,18 @@ static ech_status tokenise(const ech_prompt *prompt, size_t number, const ech_re
     } else {
         rc = ech_ids_append(ids, prompt->ids, prompt->n_ids);
     }
-    if (rc != ECH_OK) return ech_error_prefix(err, rc, "prompt %zu", number);
+    if (rc != ECH_OK) {
+        (void)ech_error_prefix(err, rc, "prompt %zu", number);
+        return ech_error_name_argument(err, rc, "prompts");
+    }
     if (ids->n == 0)
-        return ech_fail(err, ECH_EINVAL, "prompt %zu is empty, it must have at least one token",
-                        number);
+        return ech_fail_argument(err, ECH_EINVAL, "prompts",
+                                 "prompt %zu is empty, it must have at least one token", number);
     for (size_t i = 0; i < ids->n; i++)
         if (ids->data[i] < 0 || (uint32_t)ids->data[i] >= limits->vocab)
-            return ech_fail(err, ECH_EINVAL, "prompt %zu has the id %d at %zu, ids are 0 to %u",
-                            number, ids->data[i], i, limits->vocab - 1);
+            return ech_fail_argument(err, ECH_EINVAL, "prompts",
+                                     "prompt %zu has the id %d at %zu, ids are 0 to %u", number,
+                                     ids->data[i], i, limits->vocab - 1);
     return ECH_OK;
 }
 
@@ -199,12 +216,13 @@ static ech_status fit(const ech_ids *ids, size_t number, const ech_request_optio
     const bool draws = o->max_tokens > 0 && !o->embed;
     const uint64_t least = (uint64_t)ids->n + draws;
     if (least > limit)
-        return ech_fail(err, ECH_ECONTEXT,
-                        "prompt %zu has %zu tokens, %s is over %s of %llu tokens; "
-                        "shorten it%s",
-                        number, ids->n, draws ? "with one more that" : "that",
-                        pool_is_less ? "the KV memory" : "the context", (unsigned long long)limit,
-                        pool_is_less ? " or raise the KV memory" : " or raise the context length");
+        return ech_fail_argument(
+            err, ECH_ECONTEXT, "prompts",
+            "prompt %zu has %zu tokens, %s is over %s of %llu tokens; "
+            "shorten it%s",
+            number, ids->n, draws ? "with one more that" : "that",
+            pool_is_less ? "the KV memory" : "the context", (unsigned long long)limit,
+            pool_is_less ? " or raise the KV memory" : " or raise the context length");
     const uint64_t wanted = (uint64_t)ids->n + (draws ? o->max_tokens : 0);
     *ret_max_ids = (uint32_t)(wanted < limit ? wanted : limit);
     return ECH_OK;
@@ -225,7 +243,10 @@ static ech_status make_parser(ech_answer *a, const ech_request_limits *limits,
     po.include_stop = o->include_stop;
     po.marker_id = marker_id;
     po.marker_ctx = (void *)(uintptr_t)limits->tokenizer;
-    return ech_parser_create(&a->parser, &po, err);
+    const ech_status rc = ech_parser_create(&a->parser, &po, err);
+    /* The parser's option is this header's under another name. */
+    const bool is_stop = rc != ECH_OK && err != NULL && strcmp(err->argument, "stops") == 0;
+    return is_stop ? ech_error_name_argument(err, rc, "stop") : rc;
 }
 
 static ech_status make_answer(ech_request *r, ech_answer *a, const ech_ids *prompt,
@@ -267,8 +288,9 @@ static ech_status make_answers(ech_request *r, const ech_request_options *o,
         ECH_TRY(tokenise(&o->prompts[p], p, o, limits, ids, err));
         ECH_TRY(fit(ids, p, o, limits, &max_ids, err));
         if (o->prompt_logprobs >= 0 && o->prompt_logprobs_from >= ids->n)
-            return ech_fail(err, ECH_EINVAL, "prompt_logprobs_from is %u, prompt %u has %zu tokens",
-                            o->prompt_logprobs_from, p, ids->n);
+            return ech_fail_argument(err, ECH_EINVAL, "prompt_logprobs_from",
+                                     "prompt_logprobs_from is %u, prompt %u has %zu tokens",
+                                     o->prompt_logprobs_from, p, ids->n);
         for (uint32_t k = 0; k < r->n; k++)
             ECH_TRY(make_answer(r, &r->answers[p * r->n + k], ids, max_ids, limits, o, err));
     }
@@ -282,9 +304,10 @@ static ech_status find_breakers(ech_request *r, const ech_request_limits *limits
     r->sampling.dry_breakers = NULL; /* the caller's */
     r->sampling.n_dry_breakers = 0;
     if (b->n_ids + b->n_sequences <= limits->max_lists) return ECH_OK;
-    return ech_fail(err, ECH_ELIMIT,
-                    "dry_breakers stand for %zu tokens, a request may have %u; give longer ones",
-                    b->n_ids + b->n_sequences, limits->max_lists);
+    return ech_fail_argument(
+        err, ECH_ELIMIT, "dry_breakers",
+        "dry_breakers stand for %zu tokens, a request may have %u; give longer ones",
+        b->n_ids + b->n_sequences, limits->max_lists);
 }
 
 static ech_status fill(ech_request *r, const ech_request_limits *limits,
@@ -294,10 +317,11 @@ static ech_status fill(ech_request *r, const ech_request_limits *limits,
         return ech_fail(err, ECH_ENOMEM, "making a request: out of memory");
     const uint64_t n_lists = ech_sampling_list_ints(&r->sampling, r->n_stop_ids);
     if (n_lists > limits->max_lists)
-        return ech_fail(err, ECH_ELIMIT,
-                        "the lists of ids (bias, allowed, banned, bad words, stop) take %llu "
-                        "entries, a request may have %u",
-                        (unsigned long long)n_lists, limits->max_lists);
+        return ech_fail_argument(
+            err, ECH_ELIMIT, ech_sampling_longest_list(&r->sampling, o->n_stop_ids),
+            "the lists of ids (bias, allowed, banned, bad words, stop) take %llu "
+            "entries, a request may have %u",
+            (unsigned long long)n_lists, limits->max_lists);
     r->takes_forced = !ech_sampling_bends_masks(&r->sampling);
     ECH_TRY(find_breakers(r, limits, err));
     ech_ids ids = { 0 };

@@ -332,40 +332,44 @@ static void give_quota(ech_exchange *const x)
                    is_done ? x->usage.completion_tokens : x->view.completion_tokens);
 }
 
-/* Of the lists that share one bound in the engine, the longest as a request has it. */
-static const char *longest_list(const ech_params *const p)
+/* Options of the engine that clients have under other names; all others have their own. */
+static const struct {
+    const char *argument;
+    const char *fields[3]; /* NULL where there are no more */
+} ARGUMENT_FIELDS[] = {
+    { "max_tokens", { "max_tokens", "max_completion_tokens", "max_output_tokens" } },
+    { "logprobs", { "logprobs", "top_logprobs", "n_probs" } },
+    { "stop", { "stop", "stop_sequences" } },
+    { "stop_ids", { "stop_token_ids" } },
+    { "allowed_ids", { "allowed_token_ids" } },
+    { "dry_breakers", { "dry_sequence_breakers" } },
+    { "dry_range", { "dry_penalty_last_n" } },
+};
+
+/* Of several names the one that the request has; a default of the model's goes by the first. */
+static const char *field_of(const ech_params *const p, const char *const argument)
 {
-    const struct {
-        const char *name;
-        size_t n;
-    } lists[] = {
-        { "logit_bias", json_object_size(p->logit_bias) },
-        { "allowed_token_ids", p->allowed_token_ids.n },
-        { "bad_words", p->bad_words.n },
-        { "stop_token_ids", p->stop_token_ids.n },
-    };
-    size_t longest = 0;
-    for (size_t i = 1; i < sizeof lists / sizeof lists[0]; i++) {
-        if (lists[i].n > lists[longest].n) longest = i;
+    for (size_t i = 0; i < sizeof ARGUMENT_FIELDS / sizeof ARGUMENT_FIELDS[0]; i++) {
+        const char *const *const fields = ARGUMENT_FIELDS[i].fields;
+        if (strcmp(ARGUMENT_FIELDS[i].argument, argument) != 0) continue;
+        for (size_t k = 0; k < 3 && fields[k] != NULL; k++) {
+            if (ech_fields_seen(p, fields[k])) return fields[k];
+        }
+        return fields[0];
     }
-    return lists[longest].name;
+    return ech_field_find(argument, ~0U) != NULL ? argument : NULL;
 }
 
 /*
- * The client's field that a refusal of the engine's is about; NULL: none, as for a full queue. The
- * engine's texts begin with what is wrong, under engine.h's names.
+ * The client's field that a refusal of the engine's is about; NULL: none, as for a full queue or
+ * an option that only the server sets.
  */
-static const char *field_at_fault(const ech_generation *const g, const ech_request_options *const o,
-                                  const ech_error *const err)
+static const char *field_at_fault(const ech_generation *const g, const ech_error *const err)
 {
-    const char *const prompt = g->prompt_param != NULL ? g->prompt_param : "messages";
-    if (ech_status_http(err->code) != 400) return NULL;
-    if (strncmp(err->text, "prompt ", 7) == 0) return prompt;
-    if (strncmp(err->text, "the request has", 15) == 0)
-        return o->n > o->n_prompts ? "n" : prompt; /* the larger factor of its choices */
-    if (strncmp(err->text, "the lists of ids", 16) == 0) return longest_list(&g->params);
-    if (strncmp(err->text, "dry_breakers", 12) == 0) return "dry_sequence_breakers";
-    return NULL;
+    if (ech_status_http(err->code) != 400 || err->argument[0] == '\0') return NULL;
+    if (strcmp(err->argument, "prompts") == 0)
+        return g->prompt_param != NULL ? g->prompt_param : "messages";
+    return field_of(&g->params, err->argument);
 }
 
 /*
@@ -408,7 +412,7 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     ech_error err;
     if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
         x->is_stream = false;
-        const char *const field = field_at_fault(g, options, &err);
+        const char *const field = field_at_fault(g, &err);
         const char *const code = ech_error_code_of(err.code);
         if (field != NULL)
             ech_reply_error(x, 400, code != NULL ? code : "invalid_value", field, "%s", err.text);

@@ -91,18 +91,22 @@ static ech_status check(const char *const *const stops, const size_t n, size_t *
 {
     size_t bytes = 0;
     if (n > ECH_PARSER_MAX_STOPS) {
-        return ech_fail(err, ECH_ELIMIT, "stop: %zu strings, at most %d", n, ECH_PARSER_MAX_STOPS);
+        return ech_fail_argument(err, ECH_ELIMIT, "stops", "stop: %zu strings, at most %d", n,
+                                 ECH_PARSER_MAX_STOPS);
     }
     for (size_t i = 0; i < n; i++) {
         const size_t len = stops[i] != NULL ? strlen(stops[i]) : 0;
         size_t bad = 0;
-        if (len == 0) return ech_fail(err, ECH_EINVAL, "stop: string %zu is empty", i);
+        if (len == 0)
+            return ech_fail_argument(err, ECH_EINVAL, "stops", "stop: string %zu is empty", i);
         if (len > ECH_PARSER_MAX_STOP_BYTES) {
-            return ech_fail(err, ECH_ELIMIT, "stop: string %zu has %zu bytes, at most %d", i, len,
-                            ECH_PARSER_MAX_STOP_BYTES);
+            return ech_fail_argument(err, ECH_ELIMIT, "stops",
+                                     "stop: string %zu has %zu bytes, at most %d", i, len,
+                                     ECH_PARSER_MAX_STOP_BYTES);
         }
         if (!ech_utf8_valid(stops[i], len, &bad)) {
-            return ech_fail(err, ECH_EINVAL, "stop: string %zu is not UTF-8 at byte %zu", i, bad);
+            return ech_fail_argument(err, ECH_EINVAL, "stops",
+                                     "stop: string %zu is not UTF-8 at byte %zu", i, bad);
         }
         bytes += len;
     }

@@ -53,6 +53,23 @@ static void a_text_is_one_line(void **state)
     assert_string_equal(err.text, "x?y: opening a?b??[31m?c");
 }
 
+static void an_argument_is_of_one_error_alone(void **state)
+{
+    (void)state;
+    ech_error err;
+    assert_int_equal(ech_fail_argument(&err, ECH_EINVAL, "top_p", "top_p is %d", 2), ECH_EINVAL);
+    assert_string_equal(err.argument, "top_p");
+    assert_string_equal(err.text, "top_p is 2");
+    (void)ech_error_prefix(&err, ECH_EINVAL, "submitting");
+    assert_string_equal(err.argument, "top_p");
+    (void)ech_error_name_argument(&err, ECH_EINVAL, "sampling");
+    assert_string_equal(err.argument, "sampling");
+    (void)ech_fail(&err, ECH_EIO, "another");
+    assert_string_equal(err.argument, "");
+    assert_int_equal(ech_fail_argument(NULL, ECH_EINVAL, "n", "n"), ECH_EINVAL);
+    assert_int_equal(ech_error_name_argument(NULL, ECH_EINVAL, "n"), ECH_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -60,6 +77,7 @@ int main(void)
         cmocka_unit_test(a_long_text_is_cut_visibly),
         cmocka_unit_test(errno_and_prefix_are_kept),
         cmocka_unit_test(a_text_is_one_line),
+        cmocka_unit_test(an_argument_is_of_one_error_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
