@@ -40,6 +40,8 @@ typedef struct ech_front {
     bool is_running;
     uint32_t stopping; /* atomic: 1 no new clients, 2 end */
     struct ech_link *head, *again, *dead;
+    struct ech_link **by_pair; /* [n_by_pair] by the library's end of its pair; NULL: none */
+    size_t n_by_pair;
     uint32_t n_links; /* atomic for readers elsewhere */
     bool is_deaf;     /* out of descriptors: the listeners rest until the next look at the clocks */
     char block[ECH_FRONT_BLOCK];

@@ -24,6 +24,7 @@
 #include "src/base/error.h"
 #include "src/server/audit.h"
 #include "src/server/generate.h"
+#include "src/server/link.h"
 #include "src/server/reply.h"
 #include "src/server/route.h"
 #include "src/server/state.h"
@@ -235,6 +236,7 @@ static enum MHD_Result queue(ech_exchange *const x, struct MHD_Response *const r
     if (r == NULL) return MHD_NO;
     add_headers(x, r);
     x->has_response = true;
+    ech_link_note_answer(&x->server->http->front, x->fd, false);
     const enum MHD_Result rc = MHD_queue_response(x->conn, (unsigned)x->status, r);
     MHD_destroy_response(r);
     return rc;
@@ -375,11 +377,12 @@ void ech_exchange_free(ech_exchange *const x)
 static void on_completed(void *const cls, struct MHD_Connection *const conn, void **const con_cls,
                          const enum MHD_RequestTerminationCode code)
 {
-    (void)code;
     ech_server *const server = cls;
     ech_exchange *const x = *con_cls;
     if (x == NULL) return;
     *con_cls = NULL;
+    if (x->has_response && code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        ech_link_note_answer(&server->http->front, x->fd, true);
     set_idle(server, conn, true);
     ech_watch_remove(&server->watch, x);
     (void)ech_fetch_add_relaxed(&server->http_errors[x->status / 100 < 6 ? x->status / 100 : 5], 1);
@@ -566,6 +569,7 @@ ech_status ech_http_start(ech_http **const ret_http, ech_server *const server,
     if (rc == ECH_OK) rc = ech_front_start(&http->front, err);
     if (rc != ECH_OK) {
         if (http->front.daemon != NULL) MHD_stop_daemon(http->front.daemon);
+        free(http->front.by_pair);
         free(http);
         *ret_http = NULL;
     }
@@ -588,6 +592,7 @@ void ech_http_stop(ech_http **const http)
     if (*http == NULL) return;
     ech_front_stop(&(*http)->front);
     MHD_stop_daemon((*http)->front.daemon);
+    free((*http)->front.by_pair);
     free(*http);
     *http = NULL;
 }

@@ -66,7 +66,7 @@ ech_link *ech_link_new(ech_front *const front, const int client, const bool is_t
     }
     l->front = front;
     l->client = client;
-    l->pair = -1;
+    l->pair = l->far = -1;
     l->since_ns = ech_now_ns();
     l->client_out = true;
     l->is_shaking = is_tls;
@@ -76,6 +76,37 @@ ech_link *ech_link_new(ech_front *const front, const int client, const bool is_t
         return NULL;
     }
     return l;
+}
+
+/* A number that the kernel gives anew is of another pair: the library has closed the one before. */
+static bool set_far(ech_link *const l, const int far)
+{
+    ech_front *const f = l->front;
+    const size_t n = (size_t)far + 1;
+    if (n > f->n_by_pair) {
+        struct ech_link **const more = realloc(f->by_pair, 2 * n * sizeof *more);
+        if (more == NULL) return false;
+        memset(more + f->n_by_pair, 0, (2 * n - f->n_by_pair) * sizeof *more);
+        f->by_pair = more;
+        f->n_by_pair = 2 * n;
+    }
+    f->by_pair[far] = l;
+    l->far = far;
+    return true;
+}
+
+static void forget_far(ech_link *const l)
+{
+    if (l->far >= 0 && l->front->by_pair[l->far] == l) l->front->by_pair[l->far] = NULL;
+    l->far = -1;
+}
+
+void ech_link_note_answer(ech_front *const f, const int far, const bool is_done)
+{
+    ech_link *const l = far >= 0 && (size_t)far < f->n_by_pair ? f->by_pair[far] : NULL;
+    if (l == NULL) return;
+    l->n_begun += !is_done;
+    l->n_done += is_done;
 }
 
 /*
@@ -92,7 +123,7 @@ static bool open_pair(ech_link *const l)
     }
     l->pair = fds[0];
     l->pair_out = true;
-    if (!watch(l, fds[0], true)) {
+    if (!watch(l, fds[0], true) || !set_far(l, fds[1])) {
         (void)close(fds[1]);
         return false;
     }
@@ -104,6 +135,7 @@ static bool open_pair(ech_link *const l)
 /* Closing takes a socket out of epoll's set, too: neither end was duplicated. */
 static void close_sockets(ech_link *const l)
 {
+    forget_far(l);
     if (l->client >= 0) (void)close(l->client);
     if (l->pair >= 0) (void)close(l->pair);
     l->client = l->pair = -1;
@@ -412,6 +444,16 @@ static void put_refusal(ech_link *const l)
 }
 
 /*
+ * A body was refused, and the answers before its own are whole: then the refusal is its answer. In
+ * the middle of an answered body the answer was the last word, behind one that was cut nothing is
+ * read.
+ */
+static bool is_next_in_turn(const ech_link *const l)
+{
+    return l->n_begun == l->n_done && l->n_done + 1 == l->guard.n_heads;
+}
+
+/*
  * The library has closed and all it wrote is sent: a refusal is due, then the end. The order on
  * the wire is that of the requests: answers that were due before the bad head come first, then
  * the refusal, then the end.
@@ -419,9 +461,8 @@ static void put_refusal(ech_link *const l)
 static bool finish(ech_link *const l)
 {
     if (!l->pair_ended || l->out.len > 0 || l->is_lingering || l->is_dead) return false;
-    /* In the middle of an answered body the answer was the last word. */
     if (l->guard.state == ECH_GUARD_REFUSED && !l->has_refused &&
-        (l->guard.was_in_head || !l->is_answered)) {
+        (l->guard.was_in_head || is_next_in_turn(l))) {
         l->has_refused = true;
         put_refusal(l);
         return true;

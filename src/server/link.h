@@ -29,15 +29,17 @@ struct ech_link {
     ech_link *again;       /* of those that have more to do than one round */
     ech_link *dead;        /* of those to be freed */
     int client, pair;      /* pair: -1 before the first head */
+    int far;               /* the library's end of the pair; -1: not made yet, or done with */
     ech_tls_session *tls;  /* NULL: none */
     ech_guard guard;
     ech_buf in;      /* from the client: [n_passed] bytes that may go on, then what waits */
     size_t n_passed; /* for a head's end */
     ech_buf out;     /* to the client, from out_sent on */
     size_t out_sent;
-    int64_t since_ns; /* accepted, last byte that went either way: what a limit runs from */
-    int64_t due_ns;   /* when the request that has begun is late; see its clock in link.c */
-    bool is_answered; /* more than a 100 came from the library since the last head passed */
+    int64_t since_ns;         /* accepted, last byte that went either way: what a limit runs from */
+    int64_t due_ns;           /* when the request that has begun is late; see its clock in link.c */
+    uint64_t n_begun, n_done; /* answers of the library: set, written whole */
+    bool is_answered;         /* more than a 100 came from the library since the last head passed */
     bool client_in, client_out, pair_in, pair_out; /* may be read, written */
     bool is_shaking;                               /* TLS hands */
     bool client_ended;                             /* sends no more */
@@ -57,6 +59,12 @@ void ech_link_on_event(ech_link *l, bool is_pair, uint32_t events);
 void ech_link_pump(ech_link *l);
 /* Closes a link whose time is over. */
 void ech_link_look_at_clock(ech_link *l, int64_t now);
+/*
+ * The library has an answer for the request that is next on this end of a pair, or has written it
+ * whole. Heads pass before the answers that come before theirs, so bytes alone don't tell of which
+ * request they are. The front's thread.
+ */
+void ech_link_note_answer(ech_front *f, int far, bool is_done);
 /* Whether the client still has something to get. */
 bool ech_link_is_busy(const ech_link *l);
 /* Closes both sides and puts the link on the front's list of dead ones. */

@@ -118,6 +118,20 @@ class Framing(unittest.TestCase):
         self.assertEqual(statuses(exchange(good + good + REFUSED["folded"][1])), [200, 200, 400])
         self.assertEqual(statuses(exchange(POST + LENGTH + b"\r\n" + BODY + REFUSED["bare LF"][1])), [200, 400])
 
+    def test_refusals_of_bodies_come_after_the_answers_before_them(self):
+        """Also where everything is there at once; but an answer that came before the body is the last word."""
+        first = {"GET": GET, "POST": POST + LENGTH + b"\r\n" + BODY, "stream": HalfClosed().request(max_tokens=30, stream=True)}
+        bad = {"a chunk's size": (CHUNKED + b"zz\r\n", 400), "a chunk's end": (CHUNKED + b"1\r\nxy\r\n", 400),
+               "a chunk that is too large": (CHUNKED + b"ffffffff\r\n", 413), "a trailer": (CHUNKED + b"1\r\n \r\n0\r\nHost: x\r\n", 400)}
+        for before in first.values():
+            for name, (data, want) in bad.items():
+                for n in (1, 2):
+                    with self.subTest(name=name, n=n):
+                        out = exchange(before * n + data)
+                        self.assertEqual(statuses(out), [200] * n + [want], out[:300])
+        early = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        self.assertEqual(statuses(exchange(GET + early + b"1\r\n \r\nzz\r\n")), [200, 404])
+
     def test_an_absolute_target_reaches_what_its_path_does(self):
         """The host it names is the one that must be local without a key, whatever the header says."""
         for want, target in ((403, b"http://elsewhere/health"), (403, b"http://user@localhost/health"), (404, b"http://localhost/nothing"),
@@ -234,6 +248,11 @@ TRICKLES = {
     "a second head": (GET, b"GET /health", b"a"),
     "a second body": (GET, WIDE, b" "),
     "a head after a body": (POST + LENGTH + b"\r\n" + BODY, POST, b"X: y\r\n"),
+    "at once: a second head": (GET + b"GET /health", b"a"),
+    "at once: a second body": (GET + WIDE, b" "),
+    "at once: a body after a body": (POST + LENGTH + b"\r\n" + BODY + WIDE, b""),
+    "at once: a third body": (GET + GET + WIDE, b" "),
+    "at once: chunks": (GET + CHUNKED, b"1\r\n \r\n"),
 }
 
 
@@ -246,6 +265,8 @@ class Pace(unittest.TestCase):
             with self.subTest(name=name):
                 out, seconds = run.result()
                 before = [100] if "Expect" in repr(TRICKLES[name]) else [200] * (len(TRICKLES[name]) - 2)
+                if name.startswith("at once"):
+                    before = [200] * (TRICKLES[name][0].count(b"HTTP/1.1\r\n") - (name != "at once: a second head"))
                 self.assertEqual(statuses(out), before + [408], (name, out[:300]))
                 self.assertEqual(json.loads(out.rpartition(b"\r\n\r\n")[2])["error"]["code"], "request_timeout")
                 self.assertTrue(0.8 < seconds < 8, (name, seconds))
