@@ -156,8 +156,11 @@ ECH_API ech_status ech_engine_wait_ready(ech_engine *engine, int timeout_ms,
  * Cancels what runs and waits, ends the worker's processes, frees everything, sets *engine NULL.
  * Requests that are still open stay valid and end with an ECH_EVENT_DONE; close them as usual,
  * before or after. Accepts NULL and a pointer to NULL.
+ *
+ * Everything is closed whatever it returns. EIO: the file of trace_path couldn't be written, and
+ * what stood there before stays; a line of the log says why.
  */
-ECH_API void ech_engine_close(ech_engine **engine);
+ECH_API ech_status ech_engine_close(ech_engine **engine);
 
 /** What was opened. Strings live as long as the engine. */
 typedef struct ech_engine_info {

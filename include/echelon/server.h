@@ -126,8 +126,12 @@ ECH_API void ech_server_drain(ech_server *server, int timeout_ms);
  */
 ECH_API ech_status ech_server_reload(ech_server *server, ech_error *err);
 
-/** Drains with 0, stops the threads, closes the engine, sets *server NULL. Accepts NULL. */
-ECH_API void ech_server_close(ech_server **server);
+/**
+ * Drains with 0, stops the threads, closes the engine, sets *server NULL. Accepts NULL. Everything
+ * is closed whatever it returns: EIO as ech_engine_close() has it, also where the trace is written
+ * but for the requests in it.
+ */
+ECH_API ech_status ech_server_close(ech_server **server);
 
 #ifdef __cplusplus
 }

@@ -273,7 +273,9 @@ static ech_status load_saved(json_t **ret, ech_error *err)
 static ech_status save_rows(ech_new_file *file, const json_t *rows, ech_error *err)
 {
     if (save_path == NULL) return ECH_OK;
-    if (json_dumpfd(rows, file->fd, JSON_INDENT(2)) != 0)
+    FILE *const f = ech_new_file_stream(file);
+    const bool failed = f == NULL || json_dumpf(rows, f, JSON_INDENT(2)) != 0;
+    if ((f != NULL && fclose(f) != 0) || failed)
         return ech_fail_errno(err, ECH_EIO, "saving %s", save_path);
     return ech_new_file_keep(file, err);
 }
@@ -350,7 +352,7 @@ static ech_status bench(const char *path, ech_error *err)
     if (rc == ECH_OK) ech_last_run_keep("bench", b.engine);
     ech_new_file_fini(&saved);
     ech_meter_close(&b.meter);
-    ech_engine_close(&b.engine);
+    (void)ech_engine_close(&b.engine);
     json_decref(old);
     json_decref(rows);
     return rc;

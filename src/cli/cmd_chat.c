@@ -558,14 +558,14 @@ static int run(const int argc, char **const argv)
         if (isatty(STDIN_FILENO) == 1) (void)printf("Say something, or /help.\n");
         converse(&c);
     }
-    ech_server_close(&server);
+    const ech_status closed = ech_server_close(&server);
     ech_url_close(&c.url);
     json_decref(c.messages);
     json_decref(c.settings);
     free(c.system);
     free(served);
     ech_buf_fini(&c.text);
-    return rc == ECH_OK ? ECH_EXIT_OK : ech_report(&err);
+    return rc == ECH_OK ? ech_status_exit(closed) : ech_report(&err);
 }
 
 const ech_command ech_cmd_chat = {

@@ -190,7 +190,7 @@ static int run(int argc, char **argv)
     if (rc == ECH_OK) rc = open_engine(argv[0], &engine, &err);
     if (rc == ECH_OK) rc = embed(engine, prompts, n, vectors, &err);
     if (rc == ECH_OK) rc = print(vectors, n, &err);
-    ech_engine_close(&engine);
+    (void)ech_engine_close(&engine);
     for (size_t i = 0; i < n && prompts != NULL && vectors != NULL; i++) {
         free((void *)(uintptr_t)prompts[i].ids);
         free(vectors[i].numbers);

@@ -496,11 +496,11 @@ static ech_status generate(session *s, ech_error *err)
 }
 
 /* The request before its engine, and what it points to (constraint, prompt) after both. */
-static void end_session(session *s)
+static ech_status end_session(session *s)
 {
     ech_request_close(&s->request);
     if (s->engine != NULL) ech_last_run_keep("generate", s->engine);
-    ech_engine_close(&s->engine);
+    const ech_status closed = ech_engine_close(&s->engine);
     ech_ask_fini(&s->ask);
     for (size_t i = 0; s->answers != NULL && i < s->n_answers; i++)
         ech_printed_fini(&s->answers[i]);
@@ -512,6 +512,7 @@ static void end_session(session *s)
     free(given);
     free(stop.items);
     free(asked.choices.items);
+    return closed;
 }
 
 static int run(int argc, char **argv)
@@ -524,8 +525,8 @@ static int run(int argc, char **argv)
     const ech_status rc = generate(&s, &err);
     show_progress(NULL, 0, 0);
     const int code = rc == ECH_OK ? ech_status_exit(s.worst) : ech_report(&err);
-    end_session(&s);
-    return code;
+    const ech_status closed = end_session(&s);
+    return code != ECH_EXIT_OK ? code : ech_status_exit(closed);
 }
 
 const ech_command ech_cmd_generate = {

@@ -358,8 +358,7 @@ static int run(const int argc, char **const argv)
     }
     serve_until_told(server, &signals);
     ech_last_run_keep("serve", ech_server_engine(server));
-    ech_server_close(&server);
-    return ECH_EXIT_OK;
+    return ech_status_exit(ech_server_close(&server));
 }
 
 const ech_command ech_cmd_serve = {

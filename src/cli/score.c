@@ -153,7 +153,7 @@ ech_status ech_score_open(ech_score *s, const char *model, const char *text_path
 /* May be called after any failure, and twice. */
 void ech_score_close(ech_score *s)
 {
-    ech_engine_close(&s->engine);
+    (void)ech_engine_close(&s->engine);
     free(s->ids);
     free(s->sums);
     s->ids = NULL;

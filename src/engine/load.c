@@ -379,6 +379,6 @@ ech_status ech_engine_pack(const ech_engine_options *options, const char *file,
     } else {
         rc = pack_and_write(e, ret_report, err);
     }
-    ech_engine_close(&e);
+    (void)ech_engine_close(&e); /* it has no trace */
     return rc;
 }

@@ -309,7 +309,7 @@ ech_status ech_engine_open_how(ech_engine **ret_engine, const ech_engine_options
     ech_status rc = take_trace_path(e, options->trace_path, err);
     if (rc == ECH_OK) rc = start(e, options, err);
     if (rc != ECH_OK) {
-        ech_engine_close(&e);
+        (void)ech_engine_close(&e);
         return rc;
     }
     *ret_engine = e;
@@ -329,17 +329,24 @@ static void stop_thread(ech_engine *e)
     (void)pthread_join(e->thread, NULL);
 }
 
-void ech_engine_close(ech_engine **engine)
+static ech_status write_trace(const ech_engine *e)
+{
+    ech_error err;
+    if (e->worker == NULL || e->trace_path == NULL || !e->thread_runs) return ECH_OK;
+    const ech_status rc = ech_worker_trace_write(e->worker, e->trace_path, &err);
+    if (rc != ECH_OK) ech_log(ECH_LOG_ERROR, "the trace is lost: %s", err.text);
+    return rc;
+}
+
+ech_status ech_engine_close(ech_engine **engine)
 {
     ech_engine *e;
     ech_error err = { .code = ECH_OK };
-    if (engine == NULL || (e = *engine) == NULL) return;
+    if (engine == NULL || (e = *engine) == NULL) return ECH_OK;
     *engine = NULL;
     stop_thread(e);
     ech_load_fini(e);
-    if (e->worker != NULL && e->trace_path != NULL && e->thread_runs &&
-        ech_worker_trace_write(e->worker, e->trace_path, &err) != ECH_OK)
-        ech_log(ECH_LOG_ERROR, "writing the trace: %s", err.text);
+    const ech_status traced = write_trace(e);
     if (e->worker != NULL && ech_worker_close(&e->worker, &err) != ECH_OK)
         ech_log(ECH_LOG_ERROR, "closing the worker: %s", err.text);
     if (e->sched.kv != NULL) ech_sched_fini(&e->sched);
@@ -355,4 +362,5 @@ void ech_engine_close(ech_engine **engine)
     (void)pthread_mutex_destroy(&e->lock);
     (void)pthread_cond_destroy(&e->changed);
     free(e);
+    return traced;
 }

@@ -314,7 +314,7 @@ ech_status ech_server_open(ech_server **const ret_server, const ech_server_optio
     s->started_ns = ech_now_ns();
     const ech_status rc = open_all(s, err);
     if (rc != ECH_OK) {
-        ech_server_close(&s);
+        (void)ech_server_close(&s);
         return rc;
     }
     *ret_server = s;
@@ -382,6 +382,20 @@ void ech_server_drain(ech_server *const server, const int timeout_ms)
     }
 }
 
+/* Requests are added to a trace of this run alone: what lies there after a failure is an older one.
+ */
+static ech_status close_engine(ech_server *const s)
+{
+    const bool has_trace = s->engine != NULL && s->trace_path != NULL;
+    ech_error err;
+    ech_status rc = ech_engine_close(&s->engine);
+    if (has_trace && rc == ECH_OK) {
+        rc = ech_tracks_write(&s->tracks, s->trace_path, &err);
+        if (rc != ECH_OK) ech_log(ECH_LOG_ERROR, "%s", err.text);
+    }
+    return rc;
+}
+
 /*
  * The way back: no new clients, no requests, no loop, no text threads, no watcher, no engine.
  * Each step is safe after an opening that stopped anywhere. The loop ends before the pool, since
@@ -389,10 +403,10 @@ void ech_server_drain(ech_server *const server, const int timeout_ms)
  * exchanges out of its list. The engine after everybody who could ask it. Requests are added to
  * the trace when the engine has written it.
  */
-void ech_server_close(ech_server **const server)
+ech_status ech_server_close(ech_server **const server)
 {
     ech_server *const s = *server;
-    if (s == NULL) return;
+    if (s == NULL) return ECH_OK;
     *server = NULL;
     if (s->http != NULL) ech_http_quiesce(s->http);
     ech_server_drain(s, 0);
@@ -402,11 +416,7 @@ void ech_server_close(ech_server **const server)
     ech_watch_stop(&s->watch);
     ech_guides_close(&s->guides);
     ech_served_chat_close(&s->chat);
-    const bool has_trace = s->engine != NULL && s->trace_path != NULL;
-    ech_engine_close(&s->engine);
-    ech_error err;
-    if (has_trace && ech_tracks_write(&s->tracks, s->trace_path, &err) != ECH_OK)
-        ech_log(ECH_LOG_WARN, "%s", err.text);
+    const ech_status traced = close_engine(s);
     ech_tracks_fini(&s->tracks);
     for (size_t i = 0; i < s->n_listeners; i++) {
         (void)close(s->listeners[i].fd);
@@ -416,4 +426,5 @@ void ech_server_close(ech_server **const server)
     ech_keys_fini(&s->keys);
     ech_arena_fini(&s->arena);
     free(s);
+    return traced;
 }

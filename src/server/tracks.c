@@ -8,10 +8,12 @@
  */
 #include "src/server/tracks.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/clock.h"
 #include "src/base/error.h"
@@ -91,7 +93,8 @@ static void put_all(FILE *const f, const ech_tracks *const s, const int64_t orig
  * Reads the file's end from its `],` on, and leaves the file there. The engine's writer puts
  * this end there; another file under the name isn't touched.
  */
-static bool find_end(FILE *const f, char *const end, int64_t *const ret_origin_ns)
+static bool find_end(FILE *const f, char *const end, long *const ret_at,
+                     int64_t *const ret_origin_ns)
 {
     char tail[MAX_END + 1];
     if (fseek(f, 0, SEEK_END) != 0) return false;
@@ -104,29 +107,49 @@ static bool find_end(FILE *const f, char *const end, int64_t *const ret_origin_n
     if (origin == NULL) return false;
     *ret_origin_ns = strtoll(origin + strlen("\"origin_ns\":"), NULL, 10);
     (void)snprintf(end, MAX_END + 1, "%s", at);
-    return fseek(f, from + (long)(at - tail), SEEK_SET) == 0;
+    *ret_at = from + (long)(at - tail);
+    return fseek(f, *ret_at, SEEK_SET) == 0;
+}
+
+/* The file as it was before: its end takes no place that it didn't have. */
+static bool put_back(const char *const path, const char *const end, const long at)
+{
+    const size_t len = strlen(end);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool ok =
+        fd >= 0 && pwrite(fd, end, len, at) == (ssize_t)len && ftruncate(fd, at + (off_t)len) == 0;
+    if (fd >= 0) (void)close(fd);
+    return ok;
+}
+
+/* Where it fails for want of space, half of the requests would make the whole no JSON. */
+static ech_status put_before_end(FILE *const f, const ech_tracks *const s, const char *const path,
+                                 const char *const end, const long at, const int64_t origin_ns,
+                                 ech_error *const err)
+{
+    put_all(f, s, origin_ns);
+    (void)fputs(end, f);
+    const bool failed = fflush(f) != 0 || ferror(f) != 0;
+    if (fclose(f) == 0 && !failed) return ECH_OK;
+    const ech_status rc = ech_fail_errno(err, ECH_EIO, "adding requests to the trace %s", path);
+    if (!put_back(path, end, at)) (void)ech_error_prefix(err, rc, "the trace is broken");
+    return rc;
 }
 
 /* Without requests the file stays as the engine has written it. */
 ech_status ech_tracks_write(const ech_tracks *const s, const char *const path, ech_error *const err)
 {
     char end[MAX_END + 1];
+    long at;
     int64_t origin_ns;
     if (s->n == 0) return ECH_OK;
     FILE *const f = fopen(path, "r+e");
     if (f == NULL) return ech_fail_errno(err, ECH_EIO, "adding requests to the trace %s", path);
-    const bool is_found = find_end(f, end, &origin_ns);
-    if (is_found) {
-        put_all(f, s, origin_ns);
-        (void)fputs(end, f);
-    }
-    const bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed)
-        return ech_fail_errno(err, ECH_EIO, "adding requests to the trace %s", path);
-    return is_found
-               ? ECH_OK
-               : ech_fail(err, ECH_EFORMAT,
-                          "adding requests to the trace %s: it doesn't end as it should", path);
+    if (find_end(f, end, &at, &origin_ns))
+        return put_before_end(f, s, path, end, at, origin_ns, err);
+    (void)fclose(f);
+    return ech_fail(err, ECH_EFORMAT,
+                    "adding requests to the trace %s: it doesn't end as it should", path);
 }
 
 void ech_tracks_fini(ech_tracks *const s)

@@ -20,7 +20,7 @@ typedef struct ech_tracks {
 
 /* A generation is over. */
 void ech_tracks_add(ech_tracks *s, const ech_exchange *x);
-/* Adds them to a trace that ech_engine_close() has written. */
+/* Adds them to a trace that ech_engine_close() has written; on failure that stays as it was. */
 ech_status ech_tracks_write(const ech_tracks *s, const char *path, ech_error *err);
 void ech_tracks_fini(ech_tracks *s);
 

@@ -7,6 +7,7 @@ What needs root is left out without it, by name.
 
 usage: test_resources.py [TEST…]      environment: ECHELON, the program
 """
+import json
 import os
 import random
 import resource
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ECHELON, TALE = os.environ["ECHELON"], os.path.join(ROOT, "models", "tale")
@@ -41,7 +43,7 @@ def in_group(pgid):
     return found
 
 
-def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None, later=None):
+def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None, later=None, said=""):
     """Its result, when nothing of it is left. The marked environment finds children that left the group."""
     def begin():
         if limit:
@@ -51,7 +53,7 @@ def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None, later=
             os.setuid(NOBODY)
     mark = f"{os.getpid()}-{random.getrandbits(48)}"
     env = {**os.environ, "ECH_TEST_MARK": mark, "ECHELON_OVERSUBSCRIBE": "1"}
-    p = subprocess.Popen([program, *args], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    p = subprocess.Popen([program, *args], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True, preexec_fn=begin)
     if later is not None:
         time.sleep(later[0])
@@ -59,7 +61,7 @@ def run(args, limit=None, program=ECHELON, nobody=False, kill_after=None, later=
     if kill_after is not None:
         time.sleep(kill_after)
         p.kill()
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(said, timeout=60)
     until = time.monotonic() + 5
     while in_group(mark) and time.monotonic() < until:
         time.sleep(0.02)
@@ -113,11 +115,11 @@ def processes_and_threads(folder):
     both_happen(results)
 
 
-def mounted(folder, options, args):
+def mounted(folder, options, args, said=""):
     """A small file system at `folder`, for this command alone."""
-    script = 'mount -t tmpfs -o "$0" none "$1" || exit 77; shift; "$@"; code=$?; ls -A "$FOLDER" | grep tmp; exit $code'
-    r = run(["-m", "bash", "-c", f'FOLDER="{folder}"; {script}', options, folder, ECHELON, *args], program="unshare")
-    assert "tmp" not in r.stdout, (args, r.stdout)
+    script = 'mount -t tmpfs -o "$0" none "$1" || exit 77; shift; "$@"; code=$?; ls -A "$FOLDER" | grep "[.]tmp$"; exit $code'
+    r = run(["-m", "bash", "-c", f'FOLDER="{folder}"; {script}', options, folder, ECHELON, *args], program="unshare", said=said)
+    assert ".tmp\n" not in r.stdout, (args, r.stdout)
     return r
 
 
@@ -132,6 +134,63 @@ def disks_that_are_full(folder):
         if os.path.realpath(ECHELON).startswith(place) or ROOT.startswith(place):
             continue
         assert check(mounted(place, "ro", ANSWER), place), place
+
+
+@test
+def files_of_the_end_that_do_not_fit(folder):
+    """What a command writes when its work is done: it fails with one line, and nothing is left of the file."""
+    if os.geteuid() != 0 or mounted(folder, "size=1m", ["version"]).returncode != 0:
+        return "needs root and mounts, to make a small disk"
+    text = os.path.join(ROOT, "README.md")
+    file, bench = folder + "/file", ["bench", TALE, "-p", "0", "-n", "1,2,3,4,5,6,7,8", "-r", "3", "--read-bytes", "16M", "--output", "jsonl"]
+    for args in ([*ANSWER, "-n", "40", "--trace", file], ["chat", "-m", TALE, "--no-cache", "--trace", file], [*bench, "--save", file],
+                 ["bench", "runtime", "--stream-tasks", "256", "--trace", file], ["kld", TALE, text, "-c", "32", "--save", file]):
+        r = mounted(folder, "size=4k", args, "Tell me a tale.\n")
+        assert not check(r, args[0], args[-1]) and file in r.stderr and "Success" not in r.stderr, (args, r.returncode, r.stderr)
+        r = mounted(folder, "size=200m", args, "Tell me a tale.\n")
+        assert r.returncode == 0 and r.stderr.count("echelon: error") == 0, (args, r.returncode, r.stderr)
+
+
+def served(trace, n_requests, most):
+    """Serves so many requests, then no file may be larger than `most`: (exit code, standard error)."""
+    p = subprocess.Popen([ECHELON, "serve", "-m", TALE, "--port", "0", "--no-cache", "--trace", trace], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    url = p.stdout.readline().strip()
+    body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
+    for _ in range(n_requests):
+        urllib.request.urlopen(urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"}), timeout=60).read()
+    if most is not None:
+        resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (most, most))
+    p.terminate()
+    err = p.communicate(timeout=60)[1]
+    return p.returncode, err
+
+
+@test
+def a_trace_is_whole_or_not_there(folder):
+    """Where the requests don't fit behind the steps, the steps alone are there: JSON at any size."""
+    trace = os.path.join(folder, "trace")
+    assert served(trace, 60, None) == (0, "")
+    with open(trace, encoding="utf-8") as f:
+        text = f.read()
+    json.loads(text)
+    steps, size = text.index('"cat":"request"'), len(text)
+    assert size - steps > 12000, (steps, size)
+    for most, has_steps in ((0, False), (steps // 2, False), ((steps + size) // 2, True)):
+        os.unlink(trace)
+        code, err = served(trace, 60, most)
+        assert code == 1 and err.count("\n") == 1 and trace in err and "File too large" in err, (most, code, err)
+        assert os.path.exists(trace) == has_steps, most
+        if has_steps:
+            with open(trace, encoding="utf-8") as f:
+                kinds = {e.get("cat") for e in json.load(f)["traceEvents"]}
+            assert kinds and "request" not in kinds, kinds
+        else:
+            with open(trace, "w", encoding="utf-8") as f:
+                f.write("older")
+            assert served(trace, 1, 0)[0] == 1
+            with open(trace, encoding="utf-8") as f:
+                assert f.read() == "older"
 
 
 @test
