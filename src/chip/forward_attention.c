@@ -3,7 +3,10 @@
  * Attention over pages. A tile is one KV head and one block of rows (consecutive positions of one
  * sequence), or one split of those: all query heads of the group and all rows of the block read
  * each key and value from memory once. Within a split, parts of a block follow each other: as many
- * rows as a matrix kernel needs, so that scores stay in the nearest caches.
+ * rows as a matrix kernel needs, so that scores stay in the nearest caches. Where a block has
+ * several parts, a split's keys and values are widened to f32 once for all of them, side by side:
+ * pages lie at distances that share the sets of a cache. That changes no bit, a kernel widens
+ * exactly too.
  *
  * The bits of a row depend on its queries and on the pages alone. The order, for every row:
  *
@@ -34,6 +37,7 @@ enum { BLOCK_QUERIES = 256, PART_QUERIES = ECH_MAX_GROUP, FULL_PART = 48 };
 /* Floats of a core's scratch; widths are padded to panels. */
 #define PART_FLOATS(dim_pad)  (PART_QUERIES * ((dim_pad) + ECH_ATTN_SPLIT + 2))
 #define QUERY_FLOATS(dim_pad) (2 * (dim_pad) + 2)
+#define WIDE_FLOATS(dim_pad)  (2 * ECH_ATTN_SPLIT * (dim_pad))
 #define SCRATCH_FLOATS        (ECH_FORWARD_SCRATCH / sizeof(float))
 
 _Static_assert(PART_FLOATS(ECH_KV_MAX_HEAD_DIM) +
@@ -51,12 +55,14 @@ typedef struct work {
     ech_row_block part;         /* rows of it that are worked on */
     uint32_t n_queries;         /* of the part, row by row */
     uint32_t at;                /* the part's first query in the block */
-    float *q;                   // [block's queries, head_dim]
-    float *O;                   // [block's queries, dim_pad] merged
-    float *M, *L;               // [block's queries]          merged
-    float *s;                   // [part's queries, ECH_ATTN_SPLIT]
-    float *o;                   // [part's queries, dim_pad] of one split
-    float *m, *l;               // [part's queries]          of one split
+    float *keys;   // [ECH_ATTN_SPLIT / 16 panels, head_dim, 16]  a split's, widened; or NULL
+    float *values; // [dim_pad / 16 panels, ECH_ATTN_SPLIT, 16]
+    float *q;      // [block's queries, head_dim]
+    float *O;      // [block's queries, dim_pad] merged
+    float *M, *L;  // [block's queries]          merged
+    float *s;      // [part's queries, ECH_ATTN_SPLIT]
+    float *o;      // [part's queries, dim_pad] of one split
+    float *m, *l;  // [part's queries]          of one split
 } work;
 
 static uint32_t position(const work *const w, const uint32_t query)
@@ -195,6 +201,76 @@ static void weigh(work *const w, const uint32_t from, const uint32_t n)
     }
 }
 
+/* ---- a split widened for many parts -----------------------------------------------------------
+ */
+
+/* The block's keys and values of n positions of a split, as f32. */
+static void widen_split(work *const w, const uint32_t from, const uint32_t n)
+{
+    const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
+    ech_panel_fn *const widen = w->f->k->widen[ech_kv_panel_type(type)];
+    const size_t key_panel = ech_kv_k_panel_bytes(type, w->op->head_dim);
+    const size_t value_panel = ech_kv_v_panel_bytes(type);
+    for (uint32_t at = 0; at < n; at += ECH_KV_PAGE) {
+        const uint32_t n_page = n - at < ECH_KV_PAGE ? n - at : ECH_KV_PAGE;
+        const char *const keys = page_block(w, from + at) + ech_kv_scale_bytes(type);
+        const char *const values = keys + w->f->k_bytes;
+        for (uint32_t i = 0; i * ECH_PANEL < n_page; i++)
+            widen(keys + i * key_panel, w->op->head_dim,
+                  w->keys + ((size_t)at + i * ECH_PANEL) * w->op->head_dim);
+        for (uint32_t i = 0; i < w->dim_pad / ECH_PANEL; i++)
+            widen(values + i * value_panel, n_page,
+                  w->values + ((size_t)i * ECH_ATTN_SPLIT + at) * ECH_PANEL);
+    }
+}
+
+/* y[query, column] = sum over k of panels side by side, each as long as `panel` floats. */
+static void multiply_wide(const work *const w, const float *const panels, const size_t panel,
+                          const uint32_t n_panels, ech_mm_args args)
+{
+    float *const y = args.y;
+    for (uint32_t p = 0; p < n_panels; p += ECH_MM_MAX_PANELS) {
+        const void *now[ECH_MM_MAX_PANELS];
+        args.n_panels = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS;
+        for (uint32_t i = 0; i < args.n_panels; i++)
+            now[i] = panels + (p + i) * panel;
+        args.w = now;
+        args.y = y + (size_t)p * ECH_PANEL;
+        w->f->k->mm[ECH_PACK_F32][ECH_ACT_F32](&args);
+    }
+}
+
+static void score_wide(work *const w, const uint32_t n)
+{
+    const uint32_t dim = w->op->head_dim;
+    multiply_wide(w, w->keys, (size_t)dim * ECH_PANEL, (n + ECH_PANEL - 1) / ECH_PANEL,
+                  (ech_mm_args){
+                      .n_parts = 1,
+                      .k_part = dim,
+                      .k_last = dim,
+                      .x = w->q + (size_t)w->at * dim,
+                      .x_stride = dim * sizeof(float),
+                      .n_rows = w->n_queries,
+                      .y = w->s,
+                      .y_stride = ECH_ATTN_SPLIT,
+                  });
+}
+
+static void weigh_wide(work *const w, const uint32_t n)
+{
+    multiply_wide(w, w->values, (size_t)ECH_ATTN_SPLIT * ECH_PANEL, w->dim_pad / ECH_PANEL,
+                  (ech_mm_args){
+                      .n_parts = 1,
+                      .k_part = n,
+                      .k_last = n,
+                      .x = w->s,
+                      .x_stride = ECH_ATTN_SPLIT * sizeof(float),
+                      .n_rows = w->n_queries,
+                      .y = w->o,
+                      .y_stride = w->dim_pad,
+                  });
+}
+
 /* Softmax of what every query sees; zeros up to the positions that the part reads together. */
 static void softmax_split(work *const w, const uint32_t from, const uint32_t n_read)
 {
@@ -236,17 +312,30 @@ static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
     return f->rows[b->first + b->n - 1].pos + 1;
 }
 
-/* One split: o, m and l of every query of the part that sees some of it. */
-static void attend_split(work *const w, const uint32_t from)
+/* Positions of a split that rows of a block read, their last row all of them. */
+static uint32_t read_of(const work *const w, const ech_row_block *const b, const uint32_t from)
 {
-    const uint32_t end = end_of(w->f, &w->part);
-    if (end <= from) return;
-    const uint32_t n = end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
-    score(w, from, n);
+    const uint32_t end = end_of(w->f, b);
+    if (end <= from) return 0;
+    return end - from < ECH_ATTN_SPLIT ? end - from : ECH_ATTN_SPLIT;
+}
+
+/* One split: o, m and l of every query of the part that sees some of it. */
+static void attend_split(work *const w, const uint32_t from, const bool is_wide)
+{
+    const uint32_t n = read_of(w, &w->part, from);
+    if (n == 0) return;
+    if (is_wide)
+        score_wide(w, n);
+    else
+        score(w, from, n);
     apply_scales(w, from, n, 0);
     softmax_split(w, from, n);
     apply_scales(w, from, n, w->f->k_bytes);
-    weigh(w, from, n);
+    if (is_wide)
+        weigh_wide(w, n);
+    else
+        weigh(w, from, n);
 }
 
 static void merge_split(work *const w, const uint32_t from)
@@ -296,11 +385,15 @@ static void attend_whole(work *const w, ech_core *const core)
         take_tile(w, &f->blocks[f->n_blocks - 1 - t % f->n_blocks], t / f->n_blocks);
         gather_queries(w);
         const uint32_t end = end_of(f, w->block);
-        for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT)
+        const bool is_wide = w->keys != NULL && w->block->n > part_rows(w->group);
+        for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
+            (void)take_part(w, 0); /* whose first row names the pages */
+            if (is_wide) widen_split(w, from, read_of(w, w->block, from));
             for (uint32_t row = 0; take_part(w, row); row += w->part.n) {
-                attend_split(w, from);
+                attend_split(w, from, is_wide);
                 merge_split(w, from);
             }
+        }
         write_out(w);
     }
 }
@@ -376,7 +469,7 @@ static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const
         take_tile(w, block_at(f, &split), t / n_splits);
         take_slot(w, slot_at(w, t % n_splits, floats));
         gather_queries(w);
-        attend_split(w, split * ECH_ATTN_SPLIT);
+        attend_split(w, split * ECH_ATTN_SPLIT, false);
     }
     ech_pool_barrier(core);
     for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
@@ -400,10 +493,22 @@ static uint32_t padded(const uint32_t head_dim)
     return (head_dim + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL;
 }
 
-/* Queries of a block that fit in scratch. */
-static uint32_t most_queries(const uint32_t dim_pad)
+/* Floats of a widened split, or 0 where there is no room for it beside some parts' queries. */
+static size_t wide_floats(const ech_forward *const f)
 {
-    const size_t n = (SCRATCH_FLOATS - PART_FLOATS(dim_pad)) / QUERY_FLOATS(dim_pad);
+    const uint32_t dim_pad = padded(f->h->head_dim);
+    const size_t n = WIDE_FLOATS(dim_pad);
+    const size_t others = PART_FLOATS(dim_pad) + 2 * ECH_MAX_GROUP * QUERY_FLOATS(dim_pad);
+    if (f->k->widen[ech_kv_panel_type((ech_kv_type)f->h->kv_type)] == NULL) return 0;
+    return n + others <= SCRATCH_FLOATS ? n : 0;
+}
+
+/* Queries of a block that fit in scratch. */
+static uint32_t most_queries(const ech_forward *const f)
+{
+    const uint32_t dim_pad = padded(f->h->head_dim);
+    const size_t n =
+        (SCRATCH_FLOATS - PART_FLOATS(dim_pad) - wide_floats(f)) / QUERY_FLOATS(dim_pad);
     return n < BLOCK_QUERIES ? (uint32_t)n : BLOCK_QUERIES;
 }
 
@@ -419,7 +524,7 @@ uint32_t ech_forward_attention_rows(const ech_forward *const f, const uint32_t n
             const ech_op_attention *const a = &f->ops[i].attention;
             if (a->n_heads / a->n_kv_heads > group) group = a->n_heads / a->n_kv_heads;
         }
-    const uint32_t most = most_queries(padded(f->h->head_dim)) / group;
+    const uint32_t most = most_queries(f) / group;
     const uint32_t shared = f->n_rows * f->h->n_kv_heads / (8 * n_cores);
     const uint32_t n = shared > part_rows(group) ? shared : part_rows(group);
     return n < most ? n : most;
@@ -428,14 +533,19 @@ uint32_t ech_forward_attention_rows(const ech_forward *const f, const uint32_t n
 void ech_forward_attention(const ech_forward *const f, const ech_op_attention *const op,
                            ech_core *const core)
 {
-    const uint32_t dim_pad = padded(op->head_dim), n = most_queries(dim_pad);
+    const uint32_t dim_pad = padded(op->head_dim), n = most_queries(f);
+    const size_t n_wide = wide_floats(f);
     work w = {
         .f = f,
         .op = op,
         .group = op->n_heads / op->n_kv_heads,
         .dim_pad = dim_pad,
     };
-    w.s = core->scratch;
+    if (n_wide > 0) {
+        w.keys = core->scratch;
+        w.values = w.keys + n_wide / 2;
+    }
+    w.s = (float *)core->scratch + n_wide;
     w.o = w.s + PART_QUERIES * ECH_ATTN_SPLIT;
     w.q = w.o + PART_QUERIES * dim_pad;
     w.O = w.q + n * dim_pad;

@@ -4,6 +4,7 @@
  * activations, K in parts, gaps between output rows. f32 activations: equal bits. bf16: within
  * 1e-5 of the sum of magnitudes, since CPUs add a pair in their own way. Quantised: equal bits,
  * with bytes at their extremes. And for all: a row's bits don't depend on the rows beside it.
+ * Panels as another type: equal bits.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -237,8 +238,40 @@ static void check_rows(const level *const l, const ech_pack_type type, const ech
     check_case(l, &c);
 }
 
+/* ---- panels of another type -------------------------------------------------------------------
+ */
+
+static void check_panel(const level *const l, const char *const kernel, ech_panel_fn *const fn,
+                        ech_panel_fn *const ref, const mm_case *const c, const size_t bytes)
+{
+    char *const got = guard_alloc(bytes), *const want = guard_alloc(bytes);
+    n_checks++;
+    fn(c->w, c->k_last, got);
+    ref(c->w, c->k_last, want);
+    if (memcmp(got, want, bytes) != 0)
+        report(l->name, kernel, "%s, %u columns: other bits", ech_pack_type_name(c->type),
+               c->k_last);
+    guard_free(got, bytes);
+    guard_free(want, bytes);
+}
+
+static void check_panels(const level *const l)
+{
+    for (int type = 0; type < ECH_PACK_COUNT; type++)
+        for (uint32_t n = 1; n <= 40 && ref_ops.widen[type] != NULL; n++) {
+            mm_case c = { .type = (ech_pack_type)type, .k_last = n, .odd = n % 3 == 0 };
+            c.w_bytes = ech_panel_bytes(c.type, n);
+            c.w = guard_alloc((c.w_bytes + 63) / 64 * 64);
+            fill_panel(&c, c.w, n);
+            check_panel(l, "widen", l->ops.widen[type], ref_ops.widen[type], &c,
+                        (size_t)n * ECH_PANEL * sizeof(float));
+            guard_free(c.w, (c.w_bytes + 63) / 64 * 64);
+        }
+}
+
 void check_mm(const level *const l)
 {
+    check_panels(l);
     for (int type = 0; type < ECH_PACK_COUNT; type++)
         for (int act = 0; act < ECH_ACT_COUNT; act++) {
             if (l->ops.mm[type][act] == NULL) continue;

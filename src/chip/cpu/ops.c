@@ -32,6 +32,11 @@ static const ech_cpu_ops ref_ops = {
             [ECH_PACK_Q4K] = { [ECH_ACT_Q8] = ech_k_mm_q4k_q8_ref },
             [ECH_PACK_Q5K] = { [ECH_ACT_Q8] = ech_k_mm_q5k_q8_ref },
     },
+    .widen = {
+        [ECH_PACK_F16] = ech_k_widen_f16_ref,
+        [ECH_PACK_BF16] = ech_k_widen_bf16_ref,
+        [ECH_PACK_S8] = ech_k_widen_s8_ref,
+    },
     .to_q8 = ech_k_to_q8_ref,
     .rms_norm = ech_k_rms_norm_ref,
     .to_bf16 = ech_k_to_bf16_ref,

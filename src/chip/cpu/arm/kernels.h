@@ -9,6 +9,9 @@ ech_mm_fn ech_k_mm_f32_f32_neon;
 ech_mm_fn ech_k_mm_f16_f32_neon;
 ech_mm_fn ech_k_mm_bf16_f32_neon;
 ech_mm_fn ech_k_mm_s8_f32_neon;
+ech_panel_fn ech_k_widen_f16_neon;
+ech_panel_fn ech_k_widen_bf16_neon;
+ech_panel_fn ech_k_widen_s8_neon;
 
 ech_mm_fn ech_k_mm_q8_q8_dotprod;
 ech_mm_fn ech_k_mm_q6k_q8_dotprod;

@@ -19,6 +19,10 @@ ech_mm_fn ech_k_mm_q4m_q8_ref;
 ech_mm_fn ech_k_mm_q4k_q8_ref;
 ech_mm_fn ech_k_mm_q5k_q8_ref;
 
+ech_panel_fn ech_k_widen_f16_ref;
+ech_panel_fn ech_k_widen_bf16_ref;
+ech_panel_fn ech_k_widen_s8_ref;
+
 void ech_k_to_q8_ref(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
                      uint32_t end);
 void ech_k_rms_norm_ref(const float *x, const float *w, uint32_t n, float eps, float *y);

@@ -191,3 +191,27 @@ MM_KERNEL(ech_k_mm_f16_f32_avx2, tile_f16)
 MM_KERNEL(ech_k_mm_s8_f32_avx2, tile_s8)
 MM_KERNEL(ech_k_mm_bf16_f32_avx2, tile_bf16)
 MM_KERNEL(ech_k_mm_bf16_bf16_avx2, tile_bf16_bf16)
+
+/* ---- panels as f32 ----------------------------------------------------------------------------
+ */
+
+ALWAYS_INLINE __m256 widen_bf16(const char *const panel, const uint32_t k, const uint32_t half)
+{
+    const __m256i pair =
+        _mm256_load_si256((const __m256i *)(panel + (size_t)(k / 2) * 64 + half * 32));
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
+    return _mm256_castsi256_ps(k % 2 == 0 ? _mm256_slli_epi32(pair, 16)
+                                          : _mm256_and_si256(pair, upper));
+}
+
+#define WIDEN_KERNEL(name, widen)                                                                  \
+    void name(const void *const from, const uint32_t n, void *const to)                            \
+    {                                                                                              \
+        for (uint32_t k = 0; k < n; k++)                                                           \
+            UNROLL for (uint32_t half = 0; half < 2; half++) _mm256_store_ps(                      \
+                (float *)to + (size_t)k * ECH_PANEL + half * 8, widen(from, k, half));             \
+    }
+
+WIDEN_KERNEL(ech_k_widen_f16_avx2, widen_f16)
+WIDEN_KERNEL(ech_k_widen_bf16_avx2, widen_bf16)
+WIDEN_KERNEL(ech_k_widen_s8_avx2, widen_s8)
