@@ -269,8 +269,20 @@ static void check_panels(const level *const l)
         }
 }
 
+/* Longer rows than any whose scales are prepared (mm_prepared.h), and the longest that are. */
+static void check_long(const level *const l, const ech_pack_type type)
+{
+    for (uint32_t k = 32768; k <= 32769 && ech_quant_is_super(type) && most_rows >= 13; k++) {
+        mm_case c = { .type = type, .act = ECH_ACT_Q8, .n_panels = 3, .n_rows = 13, .n_parts = 1 };
+        c.k_last = c.k_part = k;
+        check_case(l, &c);
+    }
+}
+
 void check_mm(const level *const l)
 {
+    for (int type = 0; type < ECH_PACK_COUNT; type++)
+        if (l->ops.mm[type][ECH_ACT_Q8] != NULL) check_long(l, (ech_pack_type)type);
     check_panels(l);
     for (int type = 0; type < ECH_PACK_COUNT; type++)
         for (int act = 0; act < ECH_ACT_COUNT; act++) {
