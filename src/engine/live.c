@@ -394,14 +394,36 @@ static ech_status take_id(ech_engine *e, ech_answer *a, const ech_sample_out *ou
     return ECH_OK;
 }
 
+/* The option of the request that forbids ids, the strictest first; NULL: none does. */
+static const char *what_forbids(const ech_request *r)
+{
+    const ech_sampling *const s = &r->sampling;
+    if (s->n_allowed_ids > 0) return "allowed_ids";
+    if (s->n_banned_ids > 0) return "banned_ids";
+    if (s->n_bad_words > 0) return "bad_words";
+    for (size_t i = 0; i < s->n_logit_bias; i++)
+        if (!isfinite(s->logit_bias[i].bias)) return "logit_bias";
+    return r->min_tokens > 0 ? "min_tokens" : NULL;
+}
+
+/* Lists and masks that have no id in common are the caller's; a mask that is empty by itself isn't
+ * a request's fault. */
+static ech_status fail_masked(const ech_request *r, ech_error *err)
+{
+    static const char TEXT[] =
+        "drawing a token: masks, banned and allowed ids leave nothing to choose";
+    const char *const argument = what_forbids(r);
+    return argument != NULL ? ech_fail_argument(err, ECH_EINVAL, argument, "%s", TEXT)
+                            : ech_fail(err, ECH_ENUMERIC, "%s", TEXT);
+}
+
 /* Bytes that the chip wrote: a record may be anything. */
-static ech_status check_record(const ech_engine *e, const ech_sample_out *out, ech_error *err)
+static ech_status check_record(const ech_engine *e, const ech_request *r, const ech_sample_out *out,
+                               ech_error *err)
 {
     if (out->status == ECH_SAMPLE_NAN)
         return ech_fail(err, ECH_ENUMERIC, "drawing a token: the model's logits are not numbers");
-    if (out->status == ECH_SAMPLE_MASKED)
-        return ech_fail(err, ECH_ENUMERIC,
-                        "drawing a token: masks, banned and allowed ids leave nothing to choose");
+    if (out->status == ECH_SAMPLE_MASKED) return fail_masked(r, err);
     if (out->status != ECH_SAMPLE_OK || out->id < 0 || (uint32_t)out->id >= e->memory.shape.vocab ||
         out->n_top > ECH_SAMPLE_TOP_DEFAULT)
         return ech_fail(err, ECH_EINTERNAL, "drawing a token: the chip's record is broken (%u, %d)",
@@ -450,7 +472,7 @@ static void read_draw(ech_engine *e, const ech_step *step, uint32_t i)
     if (a->has_finished) return;
     ech_error err = { .code = ECH_OK };
     const ech_sample_out *const out = ech_step_record(step, &e->memory, i);
-    ech_status rc = check_record(e, out, &err);
+    ech_status rc = check_record(e, a->request, out, &err);
     const bool is_prompt = d->pos < a->seq.n_prompt;
     const float *const row =
         (const float *)(const void *)e->memory.logits.ptr + (size_t)i * e->memory.shape.vocab;

@@ -372,6 +372,18 @@ static const char *field_at_fault(const ech_generation *const g, const ech_error
     return field_of(&g->params, err->argument);
 }
 
+/* A failure of the engine's as an answer. */
+static void reply_engine_failure(ech_exchange *const x, const ech_generation *const g,
+                                 const ech_error *const err)
+{
+    const char *const field = field_at_fault(g, err);
+    const char *const code = ech_error_code_of(err->code);
+    if (field != NULL)
+        ech_reply_error(x, 400, code != NULL ? code : "invalid_value", field, "%s", err->text);
+    else
+        ech_reply_failure(x, err);
+}
+
 /*
  * Hands the request to the engine. Until the release at the end the exchange is this text
  * thread's; after it the loop pumps events out of it. Whatever refuses the request before that
@@ -412,12 +424,7 @@ void ech_generate_start(ech_exchange *const x, const ech_dialect *const dialect,
     ech_error err;
     if (ech_engine_submit(x->server->engine, options, &request, &err) != ECH_OK) {
         x->is_stream = false;
-        const char *const field = field_at_fault(g, &err);
-        const char *const code = ech_error_code_of(err.code);
-        if (field != NULL)
-            ech_reply_error(x, 400, code != NULL ? code : "invalid_value", field, "%s", err.text);
-        else
-            ech_reply_failure(x, &err);
+        reply_engine_failure(x, g, &err);
         return;
     }
     ech_observe_request(x, g, options->max_tokens);
@@ -628,7 +635,7 @@ static ech_status take_done(ech_exchange *const x, ech_generation *const g,
         if (x->is_stream) {
             end_stream_with(x, &why);
         } else {
-            ech_reply_failure(x, &why);
+            reply_engine_failure(x, g, &why);
         }
         return ECH_OK;
     }

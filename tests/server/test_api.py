@@ -119,6 +119,18 @@ class Fields(unittest.TestCase):
         finally:
             self.assertEqual(s.stop(), 0)
 
+    def test_ids_of_which_none_can_be_drawn_name_the_field(self):
+        """Seen when a token is drawn, and the client's all the same: a 400, in a stream an error frame."""
+        eos = SERVER.post("/tokenize", {"content": "<|im_end|>", "parse_special": True})[1]["tokens"]
+        self.assertEqual(len(eos), 1)
+        for fields, param in (({"allowed_token_ids": eos, "min_tokens": 2}, "allowed_token_ids"), ({"allowed_token_ids": [5], "guided_regex": "b+"}, "allowed_token_ids"),
+                              ({"allowed_token_ids": [0], "bad_words": ["!"]}, "allowed_token_ids"), ({"bad_words": ["b"], "guided_regex": "b"}, "bad_words")):
+            with self.subTest(fields=fields):
+                status, out = SERVER.post("/v1/completions", {"prompt": "a", "max_tokens": 3, **fields})
+                self.assertEqual((status, out["error"]["param"]), (400, param), out)
+                _, _, out = SERVER.call("POST", "/v1/completions", {"prompt": "a", "max_tokens": 3, "stream": True, **fields})
+                self.assertIn(b"nothing to choose", out)
+
     def test_what_an_api_asks_for_in_vain_is_named(self):
         """Words that are none, and members of objects: each a 400 whose param says where."""
         user = [{"role": "user", "content": "hi"}]

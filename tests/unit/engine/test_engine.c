@@ -790,7 +790,8 @@ static void a_forced_id_that_is_banned_fails(void **state)
     ro.sampling.logit_bias = &never;
     ro.sampling.n_logit_bias = 1;
     h_result *bad = h_run(E, &ro);
-    assert_int_equal(bad->error.code, ECH_ENUMERIC);
+    assert_int_equal(bad->error.code, ECH_EINVAL);
+    assert_string_equal(bad->error.argument, "logit_bias");
     assert_int_equal(bad->choices[0].n, good->choices[0].n - 1);
     h_free(&good);
     h_free(&bad);

@@ -433,12 +433,14 @@ static void what_cannot_be_drawn_fails_alone(void **state)
     h_free(&bad);
     h_free(&good);
     so.hook = NULL;
+    so.prompts = &prompts[1]; /* the first one's pages hold NaN, and are found again */
     so.sampling.allowed_ids = so.sampling.banned_ids = (const int32_t[]){ 7 };
     so.sampling.n_allowed_ids = so.sampling.n_banned_ids = 1;
     assert_int_equal(ech_engine_submit(e, &ro, &well, NULL), ECH_OK);
     bad = h_run(e, &so);
     good = h_finish(&well);
-    assert_int_equal(bad->error.code, ECH_ENUMERIC);
+    assert_int_equal(bad->error.code, ECH_EINVAL);
+    assert_string_equal(bad->error.argument, "allowed_ids");
     assert_int_equal(bad->choices[0].n, 0);
     h_assert_same(&alone->choices[0], &good->choices[0]);
     h_free(&alone);
