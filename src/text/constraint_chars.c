@@ -180,12 +180,12 @@ static uint32_t category_bits(const char *const letters)
     return bits;
 }
 
-/* One walk over the code points, made only for patterns that name a category. */
-bool ech_cset_add_category(ech_cset *const s, const char *const name, const size_t len)
+_Static_assert(sizeof CATEGORIES / sizeof CATEGORIES[0] <=
+                   sizeof((ech_categories *)0)->made / sizeof((ech_categories *)0)->made[0],
+               "every category has a place");
+
+static void walk_category(ech_cset *const s, const uint32_t bits)
 {
-    const char *const letters = category_letters(name, len);
-    if (letters == NULL) return false;
-    const uint32_t bits = category_bits(letters);
     uint32_t first = 0;
     bool inside = false;
     for (uint32_t cp = 0; cp <= ECH_CP_MAX + 1; cp++) {
@@ -197,7 +197,31 @@ bool ech_cset_add_category(ech_cset *const s, const char *const name, const size
         /* Planes 4 to 13 have no characters: as the first one, so all. */
         if (cp == 0x40000) cp = 0xDFFFF;
     }
+}
+
+bool ech_cset_add_category(ech_cset *const s, ech_categories *const known, const char *const name,
+                           const size_t len)
+{
+    const char *const letters = category_letters(name, len);
+    if (letters == NULL) return false;
+    const uint32_t bits = category_bits(letters);
+    uint32_t i = 0;
+    while (i < known->n && known->made[i].bits != bits)
+        i++;
+    if (i == known->n) {
+        known->made[known->n++].bits = bits;
+        walk_category(&known->made[i].set, bits);
+    }
+    s->oom |= known->made[i].set.oom;
+    ech_cset_add_all(s, &known->made[i].set);
     return true;
+}
+
+void ech_categories_fini(ech_categories *const c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        ech_cset_fini(&c->made[i].set);
+    c->n = 0;
 }
 
 /* ---- spellings ---- */

@@ -34,8 +34,18 @@ void ech_cset_tidy(ech_cset *s);
 /* The complement of a tidy set, in place. */
 void ech_cset_negate(ech_cset *s);
 bool ech_cset_has(const ech_cset *s, uint32_t cp); /* tidy */
+/* Categories that were asked for: each is a walk over all code points, so it is made once. */
+typedef struct ech_categories {
+    struct {
+        uint32_t bits; /* the two-letter categories in it */
+        ech_cset set;
+    } made[40]; /* as many as there are names for different ones */
+    uint32_t n;
+} ech_categories;
+
 /* Adds a Unicode general category: "L", "Lu", "Letter", … false when there is none of the name. */
-bool ech_cset_add_category(ech_cset *s, const char *name, size_t len);
+bool ech_cset_add_category(ech_cset *s, ech_categories *known, const char *name, size_t len);
+void ech_categories_fini(ech_categories *c);
 
 /* One character of a tidy set. */
 ech_cx ech_cx_chars(ech_cx_graph *g, const ech_cset *s, ech_spelling spelling);

@@ -26,9 +26,14 @@ typedef struct parser {
     ech_regex_reading reading;
     size_t at;
     int depth;
+    ech_categories categories;
+    uint64_t n_ranges; /* of all sets that were read */
     ech_error *err;
     ech_status rc;
 } parser;
+
+/* A category has hundreds in five bytes: what bounds the text alone would bound nothing. */
+#define MAX_RANGES (UINT64_C(4) << 20)
 
 /* ---- the tree ---- */
 
@@ -54,16 +59,53 @@ uint32_t ech_re_add_list(ech_regex *const re, const ech_re_kind kind, const uint
     return ech_re_add(re, kind, re->n_kids - n, n, 0);
 }
 
-/* Takes what set holds, on failure too. */
-uint32_t ech_re_add_set(ech_regex *const re, ech_cset *const set)
+static uint64_t hash_set(const ech_cset *const s)
 {
-    if (set->oom || !ECH_VEC_GROW(re->sets, re->cap_sets, re->n_sets, 1)) {
-        ech_cset_fini(set);
-        return NONE;
+    uint64_t h = s->n;
+    for (uint32_t i = 0; i < s->n; i++)
+        h = ech_hash_step(h, (uint64_t)s->ranges[i].first << 32 | s->ranges[i].last);
+    return h;
+}
+
+static uint64_t hash_set_at(const void *const owner, const uint32_t idx)
+{
+    const ech_regex *const re = owner;
+    return hash_set(&re->sets[idx]);
+}
+
+static bool same_set(const ech_cset *const a, const ech_cset *const b)
+{
+    return a->n == b->n &&
+           (a->n == 0 || memcmp(a->ranges, b->ranges, a->n * sizeof *a->ranges) == 0);
+}
+
+/*
+ * The index of an equal set, or of this one, which is kept then. What is made of a set costs by its
+ * ranges: a pattern of a million dots must cost one of them.
+ */
+static uint32_t intern_set(ech_regex *const re, ech_cset *const set)
+{
+    const uint32_t mask = re->set_index.cap - 1;
+    uint32_t at = (uint32_t)hash_set(set) & mask;
+    for (; re->set_index.slots[at] != 0; at = (at + 1) & mask) {
+        const uint32_t idx = re->set_index.slots[at] - 1;
+        if (same_set(&re->sets[idx], set)) return idx;
     }
     re->sets[re->n_sets] = *set;
     *set = (ech_cset){ 0 };
-    return ech_re_add(re, ECH_RE_SET, re->n_sets++, 0, 0);
+    re->set_index.slots[at] = re->n_sets + 1;
+    re->set_index.used++;
+    return re->n_sets++;
+}
+
+/* Takes what set holds, on failure too. */
+uint32_t ech_re_add_set(ech_regex *const re, ech_cset *const set)
+{
+    const bool has_room = !set->oom && ECH_VEC_GROW(re->sets, re->cap_sets, re->n_sets, 1) &&
+                          ech_index_reserve(&re->set_index, hash_set_at, re);
+    const uint32_t idx = has_room ? intern_set(re, set) : NONE;
+    ech_cset_fini(set);
+    return has_room ? ech_re_add(re, ECH_RE_SET, idx, 0, 0) : NONE;
 }
 
 void ech_regex_free(ech_regex **const regex)
@@ -74,6 +116,7 @@ void ech_regex_free(ech_regex **const regex)
     free((*regex)->nodes);
     free((*regex)->kids);
     free((*regex)->sets);
+    ech_index_fini(&(*regex)->set_index);
     free(*regex);
     *regex = NULL;
 }
@@ -178,7 +221,7 @@ static uint32_t parse_unicode(parser *const p)
  * among them. Unicode's alphanumerics are letters and numbers; other engines' white space has the
  * separators U+001C to U+001F and U+0085, and not U+FEFF.
  */
-static void add_named_set(ech_cset *const s, const char letter, const bool wide)
+static void add_named_set(parser *const p, ech_cset *const s, const char letter, const bool wide)
 {
     static const ech_cp_range SPACES[] = {
         { 0x09, 0x0D },     { 0x20, 0x20 },     { 0xA0, 0xA0 },
@@ -202,12 +245,15 @@ static void add_named_set(ech_cset *const s, const char letter, const bool wide)
         ech_cset_add(s, 'a', 'z');
     }
     if (!wide) return;
-    (void)ech_cset_add_category(s, letter == 'w' ? "(LMN)" : "Nd", letter == 'w' ? 5 : 2);
+    (void)ech_cset_add_category(s, &p->categories, letter == 'w' ? "(LMN)" : "Nd",
+                                letter == 'w' ? 5 : 2);
 }
 
 /* Adds part, negated if asked, to s. Takes what part holds. */
-static void add_part(ech_cset *const s, ech_cset *const part, const bool negated)
+static void add_part(parser *const p, ech_cset *const s, ech_cset *const part, const bool negated)
 {
+    p->n_ranges += part->n;
+    if (p->n_ranges > MAX_RANGES) (void)fail(p, ECH_ELIMIT, "its sets have over 4194304 ranges");
     ech_cset_tidy(part);
     if (negated) ech_cset_negate(part);
     ech_cset_add_all(s, part);
@@ -234,11 +280,11 @@ static void parse_property(parser *const p, const bool negated, ech_cset *const 
         if ((size_t)(close - name) > n && memcmp(name, PREFIXES[i], n) == 0) name += n;
     }
     ech_cset part = { 0 };
-    if (!ech_cset_add_category(&part, name, (size_t)(close - name))) {
+    if (!ech_cset_add_category(&part, &p->categories, name, (size_t)(close - name))) {
         (void)fail(p, ECH_EUNSUPPORTED, "\\p{} knows general categories only (L, Lu, Nd, ...)");
     }
     p->at = (size_t)(close - p->text.ptr) + 1;
-    add_part(s, &part, negated);
+    add_part(p, s, &part, negated);
 }
 
 /* An escape that stands for a set: \d \D \w \W \s \S \p \P. False if the next one is none. */
@@ -255,8 +301,8 @@ static bool parse_set_escape(parser *const p, ech_cset *const s)
     }
     ech_cset part = { 0 };
     /* What a negated set leaves out must be wide for it to be strict, and the other way round. */
-    add_named_set(&part, (char)(c | 0x20), (p->reading == ECH_REGEX_WIDE) != negated);
-    add_part(s, &part, negated);
+    add_named_set(p, &part, (char)(c | 0x20), (p->reading == ECH_REGEX_WIDE) != negated);
+    add_part(p, s, &part, negated);
     return true;
 }
 
@@ -571,6 +617,7 @@ ech_status ech_regex_parse(const ech_str text, const ech_regex_reading reading,
         re->root = parse_alternatives(&p);
         if (p.rc == ECH_OK && !at_end(&p)) (void)fail(&p, ECH_EFORMAT, "a ) has no (");
     }
+    ech_categories_fini(&p.categories);
     if (p.rc == ECH_OK) p.rc = ech_re_resolve(re, err);
     if (p.rc != ECH_OK) {
         ech_regex_free(&re);

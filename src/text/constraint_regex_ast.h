@@ -31,7 +31,8 @@ struct ech_regex {
     uint32_t *kids;
     uint32_t n_kids, cap_kids;
     ech_cset *sets;
-    uint32_t n_sets, cap_sets;
+    uint32_t n_sets, cap_sets; /* no two are equal */
+    ech_index set_index;
     ech_regex_reading reading;
     uint32_t root;        /* as parsed, anchors in place */
     uint32_t root_search; /* without anchors: what contains a match */

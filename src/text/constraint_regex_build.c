@@ -188,16 +188,21 @@ ech_status ech_re_resolve(ech_regex *const re, ech_error *const err)
 
 /* ---- to an expression ---- */
 
-/* Sets are shared as rules, since their UTF-8 may be hundreds of nodes. */
+/*
+ * Sets are shared as rules, since their UTF-8 may be hundreds of nodes; sets: [n_sets] those that
+ * are made, FAIL the others, which costs an empty set no more than its look.
+ */
 static ech_cx express(const ech_regex *const re, const uint32_t node, const ech_spelling how,
-                      ech_cx_graph *const g)
+                      ech_cx *const sets, ech_cx_graph *const g)
 {
     const ech_re_node n = re->nodes[node];
     switch (n.kind) {
     case ECH_RE_SET:
-        return ech_cx_shared(g, ech_cx_chars(g, &re->sets[n.a], how));
+        if (sets[n.a] == ECH_CX_FAIL)
+            sets[n.a] = ech_cx_shared(g, ech_cx_chars(g, &re->sets[n.a], how));
+        return sets[n.a];
     case ECH_RE_REPEAT:
-        return ech_cx_repeat(g, express(re, n.a, how, g), n.b, n.c);
+        return ech_cx_repeat(g, express(re, n.a, how, sets, g), n.b, n.c);
     case ECH_RE_CAT:
     case ECH_RE_ALT:
         break;
@@ -210,7 +215,7 @@ static ech_cx express(const ech_regex *const re, const uint32_t node, const ech_
         return ECH_CX_FAIL;
     }
     for (uint32_t i = 0; i < n.b; i++)
-        kids[i] = express(re, re->kids[n.a + i], how, g);
+        kids[i] = express(re, re->kids[n.a + i], how, sets, g);
     const ech_cx out = n.kind == ECH_RE_CAT ? ech_cx_seq(g, kids, n.b) : ech_cx_alt(g, kids, n.b);
     free(kids);
     return out;
@@ -219,7 +224,14 @@ static ech_cx express(const ech_regex *const re, const uint32_t node, const ech_
 ech_status ech_regex_expr(const ech_regex *const re, const bool search, const ech_spelling how,
                           ech_cx_graph *const g, ech_cx *const ret_expr, ech_error *const err)
 {
-    const ech_cx expr = express(re, search ? re->root_search : re->root_full, how, g);
+    ech_cx *const sets = malloc((re->n_sets + 1) * sizeof *sets);
+    if (sets == NULL) g->rc = ECH_ENOMEM;
+    for (uint32_t i = 0; i < re->n_sets && sets != NULL; i++)
+        sets[i] = ECH_CX_FAIL;
+    const ech_cx expr = sets != NULL
+                            ? express(re, search ? re->root_search : re->root_full, how, sets, g)
+                            : ECH_CX_FAIL;
+    free(sets);
     ECH_TRY(ech_cx_graph_check(g, err));
     *ret_expr = expr;
     return ECH_OK;
