@@ -249,6 +249,27 @@ static ech_status open_engine(ech_bench *b, const char *path, const ech_bench_te
 
 /* ---- saved runs ---- */
 
+/* A row that names no test would only ever be passed over: a damaged file looks like a new one. */
+static ech_status check_saved(const json_t *rows, ech_error *err)
+{
+    static const char *const KEYS[] = { "n_prompt", "n_gen", "n_depth", "n_streams" };
+    if (!json_is_array(rows))
+        return ech_fail(err, ECH_EFORMAT, "reading %s: it is no array of rows, as --save writes",
+                        compare_path);
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    {
+        bool ok = json_number_value(json_object_get(row, "median_ts")) > 0;
+        for (size_t k = 0; k < sizeof KEYS / sizeof KEYS[0]; k++)
+            ok = ok && json_is_integer(json_object_get(row, KEYS[k]));
+        if (!ok)
+            return ech_fail(err, ECH_EFORMAT, "reading %s: row %zu is none that --save writes",
+                            compare_path, i);
+    }
+    return ECH_OK;
+}
+
 /* Before anything is measured: a file that can't be read should not cost the run. */
 static ech_status load_saved(json_t **ret, ech_error *err)
 {
@@ -261,9 +282,8 @@ static ech_status load_saved(json_t **ret, ech_error *err)
         if (*ret == NULL)
             rc = ech_fail_at(err, ECH_EFORMAT, je.line, je.column, je.position, "reading %s: %s",
                              compare_path, je.text);
-        else if (!json_is_array(*ret))
-            rc = ech_fail(err, ECH_EFORMAT, "reading %s: it is no array of rows, as --save writes",
-                          compare_path);
+        else
+            rc = check_saved(*ret, err);
     }
     ech_buf_fini(&text);
     return rc;

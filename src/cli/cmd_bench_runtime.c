@@ -20,6 +20,7 @@
 
 #include "echelon/worker.h"
 #include "src/base/atomic.h"
+#include "src/base/buf.h"
 #include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -63,6 +64,8 @@ static number numbers[N_NUMBERS] = {
     [WAKE] = { .name = "wake_us", .label = "run with one task, idle tree, us" },
     [REPLACE] = { .name = "replace_ms", .label = "replacement of a child, ms" },
 };
+
+enum { MAX_OLD_BYTES = 1 << 20 };
 
 static bool as_json, as_markdown;
 static const char *compare_file, *trace_file;
@@ -373,14 +376,38 @@ static void print_table(void)
                numbers[i].label, numbers[i].p50, numbers[i].p99, numbers[i].p999);
 }
 
+/* Of the numbers that are there each must be whole; there must be one, or nothing is compared. */
+static ech_status check_old(const json_t *const old, ech_error *const err)
+{
+    static const char *const KEYS[] = { "p50", "p99", "p999" };
+    size_t n = 0;
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        const json_t *const o = json_object_get(old, numbers[i].name);
+        if (o == NULL) continue;
+        n++;
+        for (size_t k = 0; k < sizeof KEYS / sizeof KEYS[0]; k++) {
+            if (!(json_number_value(json_object_get(o, KEYS[k])) > 0))
+                return ech_fail(err, ECH_EFORMAT, "reading %s: %s has no %s above 0", compare_file,
+                                numbers[i].name, KEYS[k]);
+        }
+    }
+    return n > 0 ? ECH_OK
+                 : ech_fail(err, ECH_EFORMAT, "reading %s: it has no number of bench runtime's",
+                            compare_file);
+}
+
 /* Before anything is measured: the files that can't be read or written. */
 static ech_status look_at_files(json_t **const ret_old, ech_error *const err)
 {
     json_error_t je;
     if (trace_file != NULL) ECH_TRY(ech_new_file_try(trace_file, err));
     if (compare_file == NULL) return ECH_OK;
-    *ret_old = json_load_file(compare_file, 0, &je);
-    if (*ret_old != NULL) return ECH_OK;
+    ech_buf text = { 0 };
+    ech_status rc = ech_buf_read_file(&text, compare_file, MAX_OLD_BYTES, err);
+    if (rc == ECH_OK) *ret_old = json_loadb(text.data != NULL ? text.data : "", text.len, 0, &je);
+    ech_buf_fini(&text);
+    ECH_TRY(rc);
+    if (*ret_old != NULL) return check_old(*ret_old, err);
     return ech_fail_at(err, ECH_EFORMAT, je.line, je.column, je.position, "reading %s: %s",
                        compare_file, je.text);
 }
@@ -406,7 +433,10 @@ static int run(const int argc, char **const argv)
     ech_error err = { 0 };
     json_t *old = NULL;
     if (argc > 0) return ech_usage_error("bench runtime takes no arguments");
-    if (look_at_files(&old, &err) != ECH_OK) return ech_report(&err);
+    if (look_at_files(&old, &err) != ECH_OK) {
+        json_decref(old);
+        return ech_report(&err);
+    }
     /* The child that is killed to time its replacement would be a warning each time. */
     ech_log_set_level(ECH_LOG_ERROR);
     int64_t *const ns = calloc(N_TRIPS, sizeof *ns);

@@ -67,6 +67,19 @@ def refusals(folder):
     broken = os.path.join(folder, "broken.json")
     open(broken, "w").write('{"no": "rows"}')
     assert "no array of rows" in run("bench", MODEL, *FAST, "--compare", broken, rc=1).stderr
+    good = {"n_prompt": 0, "n_gen": 2, "n_depth": 0, "n_streams": 1, "median_ts": 5.0}
+    for n, row in enumerate([1, None, {}, [], {**good, "median_ts": 0}, {**good, "median_ts": "5"}, {**good, "n_gen": "2"}]):
+        open(broken, "w").write(json.dumps([good] * n + [row]))
+        err = run("bench", MODEL, *FAST, "--compare", broken, rc=1).stderr
+        assert broken in err and f"row {n} is none" in err, (row, err)
+    whole = json.loads(run("bench", "runtime", "--stream-tasks", "256", "--json").stdout)
+    name = next(k for k, v in whole.items() if isinstance(v, dict) and "p99" in v)
+    for text in ("[]", "{}", "[1]", '{"other": 1}', json.dumps({name: 1}), json.dumps({**whole, name: {"p50": 1, "p99": "1", "p999": 1}}),
+                 json.dumps({**whole, name: {"p50": 0, "p99": 1, "p999": 1}})):
+        open(broken, "w").write(text)
+        assert broken in run("bench", "runtime", "--stream-tasks", "256", "--compare", broken, rc=1).stderr, text
+    open(broken, "w").write(json.dumps({name: whole[name]}))
+    assert "ratio" in run("bench", "runtime", "--stream-tasks", "256", "--compare", broken).stdout
     assert "nothing-there" in run("bench", "nothing-there", rc=1).stderr
     for bad in (["-p", "x"], ["-p", "1,,2"], ["-b", "0"], ["-b", "65"], ["-o", "xml"], ["-r", "0"]):
         run("bench", MODEL, *bad, rc=2)
