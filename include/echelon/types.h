@@ -22,8 +22,9 @@ typedef enum ech_kv_type {
 
 /**
  * What 16- and 32-bit weights are multiplied with. F32: weights are widened, activations stay f32,
- * so that every CPU computes the same thing. BF16: activations are rounded to bf16 and native dot
- * products are used; faster, less exact, never chosen silently.
+ * so that every CPU computes the same thing. BF16: activations are rounded to bf16, and for
+ * attention keys and values of type f16 or bf16, and native dot products are used; faster, less
+ * exact, never chosen silently.
  */
 #define ECH_COMPUTE_MAP(X)                                                                         \
     X(F32, 0, "f32")                                                                               \

@@ -17,6 +17,9 @@
  *   - splits are merged in ascending order:
  *       M' = max(M, m), O = O * exp(M - M') + o * exp(m - M'), L likewise
  *   - out = O / L, as O * (1 / L)
+ *   - with ECH_COMPUTE_BF16, keys and values of type f16 or bf16, and heads of no more than
+ *     BF16_DIM: q, k, p and v are rounded to bf16 before those two chains, which are then the
+ *     kernels' chains over pairs (ops.h); l is the sum of p unrounded
  *
  * Rows of a part that lie before the part's last position get p = 0 past their own: adding
  * 0 * v changes nothing. So a chunk of a prompt equals its rows one by one, however it is cut.
@@ -34,16 +37,23 @@
  */
 enum { BLOCK_QUERIES = 256, PART_QUERIES = ECH_MAX_GROUP, FULL_PART = 48 };
 
+/* Widest heads whose keys and values of a split are copied as bf16: their copy fits in scratch. */
+enum { BF16_DIM = 256 };
+
 /* Floats of a core's scratch; widths are padded to panels. */
-#define PART_FLOATS(dim_pad)  (PART_QUERIES * ((dim_pad) + ECH_ATTN_SPLIT + 2))
+#define PART_FLOATS(dim_pad)  (PART_QUERIES * ((dim_pad) + ECH_ATTN_SPLIT * 3 / 2 + 2))
 #define QUERY_FLOATS(dim_pad) (2 * (dim_pad) + 2)
-#define WIDE_FLOATS(dim_pad)  (2 * ECH_ATTN_SPLIT * (dim_pad))
+#define COPY_FLOATS(dim_pad)  (2 * ECH_ATTN_SPLIT * (dim_pad))
 #define SCRATCH_FLOATS        (ECH_FORWARD_SCRATCH / sizeof(float))
 
 _Static_assert(PART_FLOATS(ECH_KV_MAX_HEAD_DIM) +
                        ECH_MAX_GROUP * QUERY_FLOATS(ECH_KV_MAX_HEAD_DIM) <=
                    SCRATCH_FLOATS,
                "the queries of one row fit in a core's scratch");
+_Static_assert(PART_FLOATS(BF16_DIM) + COPY_FLOATS(BF16_DIM) / 2 +
+                       ECH_MAX_GROUP * QUERY_FLOATS(BF16_DIM) <=
+                   SCRATCH_FLOATS,
+               "and beside a split as bf16");
 
 typedef struct work {
     const ech_forward *f;
@@ -55,14 +65,20 @@ typedef struct work {
     ech_row_block part;         /* rows of it that are worked on */
     uint32_t n_queries;         /* of the part, row by row */
     uint32_t at;                /* the part's first query in the block */
-    float *keys;   // [ECH_ATTN_SPLIT / 16 panels, head_dim, 16]  a split's, widened; or NULL
-    float *values; // [dim_pad / 16 panels, ECH_ATTN_SPLIT, 16]
-    float *q;      // [block's queries, head_dim]
-    float *O;      // [block's queries, dim_pad] merged
-    float *M, *L;  // [block's queries]          merged
-    float *s;      // [part's queries, ECH_ATTN_SPLIT]
-    float *o;      // [part's queries, dim_pad] of one split
-    float *m, *l;  // [part's queries]          of one split
+    ech_act_type act;           /* of the two products */
+    ech_pack_type copy_type;    /* of a split's copy: f32, or bf16 with ECH_ACT_BF16 */
+    char *keys;                 // [ECH_ATTN_SPLIT / 16 panels, head_dim, 16], or NULL: no copy
+    char *values;               // [dim_pad / 16 panels, ECH_ATTN_SPLIT, 16]
+    void *q;                    // [block's queries, q_stride bytes] f32, or bf16
+    size_t q_stride;
+    float *O;              // [block's queries, dim_pad] merged
+    float *M, *L;          // [block's queries]          merged
+    float *s;              // [part's queries, ECH_ATTN_SPLIT]
+    uint16_t *p;           // [part's queries, ECH_ATTN_SPLIT] s as bf16
+    const void *weights;   /* s, or p with ECH_ACT_BF16 */
+    size_t weights_stride; /* bytes */
+    float *o;              // [part's queries, dim_pad] of one split
+    float *m, *l;          // [part's queries]          of one split
 } work;
 
 static uint32_t position(const work *const w, const uint32_t query)
@@ -90,8 +106,12 @@ static void gather_queries(work *const w)
     const uint32_t n = w->op->head_dim;
     for (uint32_t i = 0; i < w->block->n * w->group; i++) {
         const float *const qkv = ech_forward_row(w->f, &w->op->qkv, w->block->first + i / w->group);
-        memcpy(w->q + (size_t)i * n, qkv + ((size_t)w->kv_head * w->group + i % w->group) * n,
-               n * sizeof(float));
+        const float *const x = qkv + ((size_t)w->kv_head * w->group + i % w->group) * n;
+        void *const to = (char *)w->q + i * w->q_stride;
+        if (w->act == ECH_ACT_BF16)
+            w->f->k->to_bf16(x, n, to);
+        else
+            memcpy(to, x, n * sizeof(float));
     }
 }
 
@@ -130,15 +150,15 @@ static void score(work *const w, const uint32_t from, const uint32_t n)
             panels[i] = keys_at(w, pos) + i % HALVES * panel_bytes;
             next[i] = after != NULL ? after + i % HALVES * panel_bytes : panels[i];
         }
-        w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
+        w->f->k->mm[ech_kv_panel_type(type)][w->act](&(ech_mm_args){
             .w = panels,
             .next = next,
             .n_panels = n_now * HALVES,
             .n_parts = 1,
             .k_part = w->op->head_dim,
             .k_last = w->op->head_dim,
-            .x = w->q + (size_t)w->at * w->op->head_dim,
-            .x_stride = w->op->head_dim * sizeof(float),
+            .x = (const char *)w->q + w->at * w->q_stride,
+            .x_stride = w->q_stride,
             .n_rows = w->n_queries,
             .y = w->s + page * ECH_KV_PAGE,
             .y_stride = ECH_ATTN_SPLIT,
@@ -185,15 +205,15 @@ static void weigh(work *const w, const uint32_t from, const uint32_t n)
                 next[page * n_now + i] = after + i * panel_bytes;
             }
         }
-        w->f->k->mm[ech_kv_panel_type(type)][ECH_ACT_F32](&(ech_mm_args){
+        w->f->k->mm[ech_kv_panel_type(type)][w->act](&(ech_mm_args){
             .w = panels,
             .next = next,
             .n_panels = n_now,
             .n_parts = n_pages,
             .k_part = ECH_KV_PAGE,
             .k_last = n - (n_pages - 1) * ECH_KV_PAGE,
-            .x = w->s,
-            .x_stride = ECH_ATTN_SPLIT * sizeof(float),
+            .x = w->weights,
+            .x_stride = w->weights_stride,
             .n_rows = w->n_queries,
             .y = w->o + (size_t)p * ECH_PANEL,
             .y_stride = w->dim_pad,
@@ -201,70 +221,113 @@ static void weigh(work *const w, const uint32_t from, const uint32_t n)
     }
 }
 
-/* ---- a split widened for many parts -----------------------------------------------------------
+/* ---- a split's copy ---------------------------------------------------------------------------
  */
 
-/* The block's keys and values of n positions of a split, as f32. */
-static void widen_split(work *const w, const uint32_t from, const uint32_t n)
+/* The n columns at an offset of a page's block; meanwhile those of a later page are fetched. */
+static void copy_panel(ech_panel_fn *const copy, const char *const block, const char *const ahead,
+                       const size_t offset, const uint32_t n, char *const to)
+{
+    copy(block + offset, n, ahead != NULL ? ahead + offset : NULL, to);
+}
+
+/* The block's keys and values of n positions of a split, as panels of the copy's type. */
+static void copy_split(work *const w, const uint32_t from, const uint32_t n)
 {
     const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
-    ech_panel_fn *const widen = w->f->k->widen[ech_kv_panel_type(type)];
-    const size_t key_panel = ech_kv_k_panel_bytes(type, w->op->head_dim);
-    const size_t value_panel = ech_kv_v_panel_bytes(type);
+    const ech_pack_type panel_type = ech_kv_panel_type(type);
+    ech_panel_fn *const copy =
+        w->act == ECH_ACT_BF16 ? w->f->k->round[panel_type] : w->f->k->widen[panel_type];
+    const size_t key_bytes = ech_kv_k_panel_bytes(type, w->op->head_dim);
+    const size_t value_bytes = ech_kv_v_panel_bytes(type);
+    const size_t key_to = ech_panel_bytes(w->copy_type, w->op->head_dim);
+    const size_t value_to = ech_panel_bytes(w->copy_type, ECH_ATTN_SPLIT);
     for (uint32_t at = 0; at < n; at += ECH_KV_PAGE) {
         const uint32_t n_page = n - at < ECH_KV_PAGE ? n - at : ECH_KV_PAGE;
-        const char *const keys = page_block(w, from + at) + ech_kv_scale_bytes(type);
-        const char *const values = keys + w->f->k_bytes;
+        const char *const block = page_block(w, from + at) + ech_kv_scale_bytes(type);
+        const char *const ahead = keys_at(w, from + at + SCORE_PAGES * ECH_KV_PAGE);
         for (uint32_t i = 0; i * ECH_PANEL < n_page; i++)
-            widen(keys + i * key_panel, w->op->head_dim,
-                  w->keys + ((size_t)at + i * ECH_PANEL) * w->op->head_dim);
+            copy_panel(copy, block, ahead, i * key_bytes, w->op->head_dim,
+                       w->keys + (at / ECH_PANEL + i) * key_to);
         for (uint32_t i = 0; i < w->dim_pad / ECH_PANEL; i++)
-            widen(values + i * value_panel, n_page,
-                  w->values + ((size_t)i * ECH_ATTN_SPLIT + at) * ECH_PANEL);
+            copy_panel(copy, block, ahead, w->f->k_bytes + i * value_bytes, n_page,
+                       w->values + i * value_to + ech_panel_bytes(w->copy_type, at));
     }
 }
 
-/* y[query, column] = sum over k of panels side by side, each as long as `panel` floats. */
-static void multiply_wide(const work *const w, const float *const panels, const size_t panel,
-                          const uint32_t n_panels, ech_mm_args args)
+/*
+ * y[query, column] = sum over k of panels that lie side by side. Meanwhile as much of the next
+ * split is fetched: panel i's part of it is what lies i * step positions on from `then`.
+ */
+typedef struct copy_product {
+    const char *panels;
+    size_t panel_bytes;
+    uint32_t n_panels;
+    const char *(*next_at)(const work *w, uint32_t pos);
+    uint32_t then, step;
+} copy_product;
+
+static void multiply_copy(const work *const w, const copy_product *const c, ech_mm_args args)
 {
     float *const y = args.y;
-    for (uint32_t p = 0; p < n_panels; p += ECH_MM_MAX_PANELS) {
-        const void *now[ECH_MM_MAX_PANELS];
-        args.n_panels = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS;
-        for (uint32_t i = 0; i < args.n_panels; i++)
-            now[i] = panels + (p + i) * panel;
+    for (uint32_t p = 0; p < c->n_panels; p += ECH_MM_MAX_PANELS) {
+        const void *now[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
+        args.n_panels = c->n_panels - p < ECH_MM_MAX_PANELS ? c->n_panels - p : ECH_MM_MAX_PANELS;
+        for (uint32_t i = 0; i < args.n_panels; i++) {
+            now[i] = c->panels + (p + i) * c->panel_bytes;
+            const uint32_t pos = c->then + (p + i) * c->step;
+            const char *const page = c->next_at(w, pos);
+            const size_t second = pos % ECH_KV_PAGE != 0 ? c->panel_bytes : 0;
+            next[i] = page != NULL ? page + second : now[i];
+        }
         args.w = now;
+        args.next = next;
         args.y = y + (size_t)p * ECH_PANEL;
-        w->f->k->mm[ECH_PACK_F32][ECH_ACT_F32](&args);
+        w->f->k->mm[w->copy_type][w->act](&args);
     }
 }
 
-static void score_wide(work *const w, const uint32_t n)
+static void score_copy(work *const w, const uint32_t from, const uint32_t n)
 {
     const uint32_t dim = w->op->head_dim;
-    multiply_wide(w, w->keys, (size_t)dim * ECH_PANEL, (n + ECH_PANEL - 1) / ECH_PANEL,
+    multiply_copy(w,
+                  &(copy_product){
+                      .panels = w->keys,
+                      .panel_bytes = ech_panel_bytes(w->copy_type, dim),
+                      .n_panels = (n + ECH_PANEL - 1) / ECH_PANEL,
+                      .next_at = keys_at,
+                      .then = from + ECH_ATTN_SPLIT,
+                      .step = ECH_PANEL,
+                  },
                   (ech_mm_args){
                       .n_parts = 1,
                       .k_part = dim,
                       .k_last = dim,
-                      .x = w->q + (size_t)w->at * dim,
-                      .x_stride = dim * sizeof(float),
+                      .x = (const char *)w->q + w->at * w->q_stride,
+                      .x_stride = w->q_stride,
                       .n_rows = w->n_queries,
                       .y = w->s,
                       .y_stride = ECH_ATTN_SPLIT,
                   });
 }
 
-static void weigh_wide(work *const w, const uint32_t n)
+static void weigh_copy(work *const w, const uint32_t from, const uint32_t n)
 {
-    multiply_wide(w, w->values, (size_t)ECH_ATTN_SPLIT * ECH_PANEL, w->dim_pad / ECH_PANEL,
+    multiply_copy(w,
+                  &(copy_product){
+                      .panels = w->values,
+                      .panel_bytes = ech_panel_bytes(w->copy_type, ECH_ATTN_SPLIT),
+                      .n_panels = w->dim_pad / ECH_PANEL,
+                      .next_at = values_at,
+                      .then = from + ECH_ATTN_SPLIT,
+                      .step = ECH_KV_PAGE,
+                  },
                   (ech_mm_args){
                       .n_parts = 1,
                       .k_part = n,
                       .k_last = n,
-                      .x = w->s,
-                      .x_stride = ECH_ATTN_SPLIT * sizeof(float),
+                      .x = w->weights,
+                      .x_stride = w->weights_stride,
                       .n_rows = w->n_queries,
                       .y = w->o,
                       .y_stride = w->dim_pad,
@@ -307,6 +370,13 @@ static void merge_query(work *const w, const uint32_t i, const bool is_first)
     *M = max;
 }
 
+/* What the values are multiplied by, as their product takes it. */
+static void round_weights(work *const w, const uint32_t n)
+{
+    for (uint32_t i = 0; i < w->n_queries && w->act == ECH_ACT_BF16; i++)
+        w->f->k->to_bf16(w->s + (size_t)i * ECH_ATTN_SPLIT, n, w->p + (size_t)i * ECH_ATTN_SPLIT);
+}
+
 static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
 {
     return f->rows[b->first + b->n - 1].pos + 1;
@@ -321,19 +391,20 @@ static uint32_t read_of(const work *const w, const ech_row_block *const b, const
 }
 
 /* One split: o, m and l of every query of the part that sees some of it. */
-static void attend_split(work *const w, const uint32_t from, const bool is_wide)
+static void attend_split(work *const w, const uint32_t from, const bool has_copy)
 {
     const uint32_t n = read_of(w, &w->part, from);
     if (n == 0) return;
-    if (is_wide)
-        score_wide(w, n);
+    if (has_copy)
+        score_copy(w, from, n);
     else
         score(w, from, n);
     apply_scales(w, from, n, 0);
     softmax_split(w, from, n);
     apply_scales(w, from, n, w->f->k_bytes);
-    if (is_wide)
-        weigh_wide(w, n);
+    round_weights(w, n);
+    if (has_copy)
+        weigh_copy(w, from, n);
     else
         weigh(w, from, n);
 }
@@ -375,6 +446,18 @@ static bool take_part(work *const w, const uint32_t row)
     return true;
 }
 
+/*
+ * Whether the products of a split's n positions read a copy: where several parts read it, or where
+ * pages aren't what they take. Those of pairs don't take an odd n: the other half of the last pair
+ * may be anything, also NaN.
+ */
+static bool copies(const work *const w, const uint32_t n)
+{
+    const bool is_read_often = w->keys != NULL && w->block->n > part_rows(w->group);
+    if (w->act != ECH_ACT_BF16) return is_read_often;
+    return is_read_often || w->f->h->kv_type != ECH_KV_BF16 || n % 2 != 0;
+}
+
 /* A tile is a block and a KV head, with all its positions. */
 static void attend_whole(work *const w, ech_core *const core)
 {
@@ -385,12 +468,13 @@ static void attend_whole(work *const w, ech_core *const core)
         take_tile(w, &f->blocks[f->n_blocks - 1 - t % f->n_blocks], t / f->n_blocks);
         gather_queries(w);
         const uint32_t end = end_of(f, w->block);
-        const bool is_wide = w->keys != NULL && w->block->n > part_rows(w->group);
         for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
             (void)take_part(w, 0); /* whose first row names the pages */
-            if (is_wide) widen_split(w, from, read_of(w, w->block, from));
+            const uint32_t n = read_of(w, w->block, from);
+            const bool has_copy = copies(w, n);
+            if (has_copy) copy_split(w, from, n);
             for (uint32_t row = 0; take_part(w, row); row += w->part.n) {
-                attend_split(w, from, is_wide);
+                attend_split(w, from, has_copy);
                 merge_split(w, from);
             }
         }
@@ -469,7 +553,11 @@ static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const
         take_tile(w, block_at(f, &split), t / n_splits);
         take_slot(w, slot_at(w, t % n_splits, floats));
         gather_queries(w);
-        attend_split(w, split * ECH_ATTN_SPLIT, false);
+        const uint32_t from = split * ECH_ATTN_SPLIT;
+        const uint32_t n = read_of(w, w->block, from);
+        const bool has_copy = copies(w, n);
+        if (has_copy) copy_split(w, from, n);
+        attend_split(w, from, has_copy);
     }
     ech_pool_barrier(core);
     for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
@@ -493,11 +581,22 @@ static uint32_t padded(const uint32_t head_dim)
     return (head_dim + ECH_PANEL - 1) / ECH_PANEL * ECH_PANEL;
 }
 
-/* Floats of a widened split, or 0 where there is no room for it beside some parts' queries. */
-static size_t wide_floats(const ech_forward *const f)
+static ech_act_type act_of(const ech_forward *const f)
+{
+    const bool can = f->h->kv_type == ECH_KV_F16 || f->h->kv_type == ECH_KV_BF16;
+    return f->h->compute == ECH_COMPUTE_BF16 && can && f->h->head_dim <= BF16_DIM ? ECH_ACT_BF16
+                                                                                  : ECH_ACT_F32;
+}
+
+/*
+ * Floats of a split's copy. 0, no copy, where nothing is gained or there is no room for it beside
+ * some parts' queries.
+ */
+static size_t copy_floats(const ech_forward *const f)
 {
     const uint32_t dim_pad = padded(f->h->head_dim);
-    const size_t n = WIDE_FLOATS(dim_pad);
+    const size_t n = COPY_FLOATS(dim_pad);
+    if (act_of(f) == ECH_ACT_BF16) return n / 2;
     const size_t others = PART_FLOATS(dim_pad) + 2 * ECH_MAX_GROUP * QUERY_FLOATS(dim_pad);
     if (f->k->widen[ech_kv_panel_type((ech_kv_type)f->h->kv_type)] == NULL) return 0;
     return n + others <= SCRATCH_FLOATS ? n : 0;
@@ -508,7 +607,7 @@ static uint32_t most_queries(const ech_forward *const f)
 {
     const uint32_t dim_pad = padded(f->h->head_dim);
     const size_t n =
-        (SCRATCH_FLOATS - PART_FLOATS(dim_pad) - wide_floats(f)) / QUERY_FLOATS(dim_pad);
+        (SCRATCH_FLOATS - PART_FLOATS(dim_pad) - copy_floats(f)) / QUERY_FLOATS(dim_pad);
     return n < BLOCK_QUERIES ? (uint32_t)n : BLOCK_QUERIES;
 }
 
@@ -534,21 +633,28 @@ void ech_forward_attention(const ech_forward *const f, const ech_op_attention *c
                            ech_core *const core)
 {
     const uint32_t dim_pad = padded(op->head_dim), n = most_queries(f);
-    const size_t n_wide = wide_floats(f);
+    const size_t n_copy = copy_floats(f);
     work w = {
         .f = f,
         .op = op,
         .group = op->n_heads / op->n_kv_heads,
         .dim_pad = dim_pad,
     };
-    if (n_wide > 0) {
+    w.act = act_of(f);
+    w.copy_type = w.act == ECH_ACT_BF16 ? ECH_PACK_BF16 : ECH_PACK_F32;
+    w.q_stride = w.act == ECH_ACT_BF16 ? (op->head_dim + 1) / 2 * sizeof(float)
+                                       : op->head_dim * sizeof(float);
+    if (n_copy > 0) {
         w.keys = core->scratch;
-        w.values = w.keys + n_wide / 2;
+        w.values = w.keys + n_copy / 2 * sizeof(float);
     }
-    w.s = (float *)core->scratch + n_wide;
+    w.s = (float *)core->scratch + n_copy;
     w.o = w.s + PART_QUERIES * ECH_ATTN_SPLIT;
-    w.q = w.o + PART_QUERIES * dim_pad;
-    w.O = w.q + n * dim_pad;
+    w.p = (uint16_t *)(w.o + PART_QUERIES * dim_pad);
+    w.q = w.p + PART_QUERIES * ECH_ATTN_SPLIT;
+    w.weights = w.act == ECH_ACT_BF16 ? (const void *)w.p : w.s;
+    w.weights_stride = ECH_ATTN_SPLIT * (w.act == ECH_ACT_BF16 ? sizeof(*w.p) : sizeof(*w.s));
+    w.O = (float *)w.q + n * dim_pad;
     w.M = w.O + n * dim_pad;
     w.L = w.M + n;
     w.m = w.L + n;

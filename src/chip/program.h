@@ -49,6 +49,7 @@ void ech_program_seal(void *program, size_t len, ech_program_kind kind);
 /*
  * ech_compute says what a matrix product multiplies. With ECH_COMPUTE_BF16 the input of a matrix
  * whose packed type is bf16 is rounded to bf16; matrices of other types compute as with F32.
+ * Attention over keys and values of type f16 or bf16 rounds too (forward_attention.c).
  */
 
 typedef struct ech_forward_header {

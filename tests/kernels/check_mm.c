@@ -246,8 +246,8 @@ static void check_panel(const level *const l, const char *const kernel, ech_pane
 {
     char *const got = guard_alloc(bytes), *const want = guard_alloc(bytes);
     n_checks++;
-    fn(c->w, c->k_last, got);
-    ref(c->w, c->k_last, want);
+    fn(c->w, c->k_last, NULL, got);
+    ref(c->w, c->k_last, c->w, want);
     if (memcmp(got, want, bytes) != 0)
         report(l->name, kernel, "%s, %u columns: other bits", ech_pack_type_name(c->type),
                c->k_last);
@@ -255,18 +255,27 @@ static void check_panel(const level *const l, const char *const kernel, ech_pane
     guard_free(want, bytes);
 }
 
+static void check_panels_of(const level *const l, mm_case *const c)
+{
+    const uint32_t n = c->k_last;
+    const size_t bytes = (ech_panel_bytes(c->type, n) + 63) / 64 * 64;
+    c->w = guard_alloc(bytes);
+    fill_panel(c, c->w, n);
+    if (ref_ops.widen[c->type] != NULL)
+        check_panel(l, "widen", l->ops.widen[c->type], ref_ops.widen[c->type], c,
+                    (size_t)n * ECH_PANEL * sizeof(float));
+    if (ref_ops.round[c->type] != NULL)
+        check_panel(l, "round", l->ops.round[c->type], ref_ops.round[c->type], c,
+                    ech_panel_bytes(ECH_PACK_BF16, n));
+    guard_free(c->w, bytes);
+}
+
 static void check_panels(const level *const l)
 {
-    for (int type = 0; type < ECH_PACK_COUNT; type++)
-        for (uint32_t n = 1; n <= 40 && ref_ops.widen[type] != NULL; n++) {
-            mm_case c = { .type = (ech_pack_type)type, .k_last = n, .odd = n % 3 == 0 };
-            c.w_bytes = ech_panel_bytes(c.type, n);
-            c.w = guard_alloc((c.w_bytes + 63) / 64 * 64);
-            fill_panel(&c, c.w, n);
-            check_panel(l, "widen", l->ops.widen[type], ref_ops.widen[type], &c,
-                        (size_t)n * ECH_PANEL * sizeof(float));
-            guard_free(c.w, (c.w_bytes + 63) / 64 * 64);
-        }
+    static const ech_pack_type types[] = { ECH_PACK_F16, ECH_PACK_BF16, ECH_PACK_S8 };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        for (uint32_t n = 1; n <= 40; n++)
+            check_panels_of(l, &(mm_case){ .type = types[i], .k_last = n, .odd = n % 3 == 0 });
 }
 
 /* Longer rows than any whose scales are prepared (mm_prepared.h), and the longest that are. */

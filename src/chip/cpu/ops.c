@@ -34,9 +34,9 @@ static const ech_cpu_ops ref_ops = {
     },
     .widen = {
         [ECH_PACK_F16] = ech_k_widen_f16_ref,
-        [ECH_PACK_BF16] = ech_k_widen_bf16_ref,
         [ECH_PACK_S8] = ech_k_widen_s8_ref,
     },
+    .round = { [ECH_PACK_F16] = ech_k_round_f16_ref, [ECH_PACK_BF16] = ech_k_round_bf16_ref },
     .to_q8 = ech_k_to_q8_ref,
     .rms_norm = ech_k_rms_norm_ref,
     .to_bf16 = ech_k_to_bf16_ref,

@@ -64,16 +64,21 @@ typedef struct ech_mm_args {
 
 typedef void ech_mm_fn(const ech_mm_args *args);
 
-/* n columns of a panel of 16 rows as a panel of another type. Both are aligned to 64 bytes. */
-typedef void ech_panel_fn(const void *from, uint32_t n, void *to);
+/*
+ * n columns of a panel of 16 rows as a panel of another type. Both are aligned to 64 bytes. What
+ * will be read later, or NULL: a hint as in ech_mm_args.
+ */
+typedef void ech_panel_fn(const void *from, uint32_t n, const void *next, void *to);
 
 typedef struct ech_cpu_ops {
     const char *name;
 
     /* NULL where there is no such pair. */
     ech_mm_fn *mm[ECH_PACK_COUNT][ECH_ACT_COUNT];
-    /* To f32, exactly; NULL for f32 itself and for quantised weights. */
+    /* To f32, exactly. NULL but for f16 and s8: products of bf16 widen for next to nothing. */
     ech_panel_fn *widen[ECH_PACK_COUNT];
+    /* To bf16, rounded to nearest even; of an odd n the spare column is zero. Of f16 and bf16. */
+    ech_panel_fn *round[ECH_PACK_COUNT];
 
     /* y = x * w * 1 / sqrt(mean(x²) + eps); w NULL: without. y may be x. */
     void (*rms_norm)(const float *x, const float *w, uint32_t n, float eps, float *y);

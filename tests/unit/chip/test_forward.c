@@ -99,6 +99,10 @@ static void logits_are_those_of_double_precision(void **state)
         s.kv = ECH_KV_F32;
         s.compute = ECH_COMPUTE_BF16;
         expect_close(&s, (ech_isa)isa, 3e-2);
+        s.kv = ECH_KV_F16; /* attention's products are bf16 too */
+        expect_close(&s, (ech_isa)isa, 3e-2);
+        s.kv = ECH_KV_BF16;
+        expect_close(&s, (ech_isa)isa, 3e-2);
     }
 }
 
@@ -162,15 +166,35 @@ static void bits_do_not_depend_on_chunks_and_threads(void **state)
 {
     (void)state;
     for (int isa = ECH_ISA_REF; isa <= ECH_ISA_AVX512; isa++)
-        for (int kv = 0; kv < ECH_KV_TYPES; kv++) {
+        for (int i = 0; i < 2 * ECH_KV_TYPES; i++) {
             toy_shape s = small;
             s.n_layers = 1;
-            s.kv = (ech_kv_type)kv;
+            s.kv = (ech_kv_type)(i / 2);
             s.source = ECH_SRC_BF16;
             s.type = ECH_PACK_BF16;
-            s.compute = kv % 2 == 0 ? ECH_COMPUTE_F32 : ECH_COMPUTE_BF16;
+            s.compute = i % 2 == 0 ? ECH_COMPUTE_F32 : ECH_COMPUTE_BF16;
             /* The plain C kernels are slow; theirs are the bits of the others (tests/kernels). */
             expect_same_bits(&s, (ech_isa)isa, isa == ECH_ISA_REF ? 70 : 300);
+        }
+}
+
+/* The widest head that is copied as bf16, and one that isn't: odd, and with no room for a copy. */
+static void bits_of_wide_heads_do_not_either(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = { 256, 255, 300 };
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (int compute = ECH_COMPUTE_F32; compute <= ECH_COMPUTE_BF16; compute++) {
+            toy_shape s = small;
+            s.n_layers = 1;
+            s.head_dim = dims[i];
+            s.pairs = ECH_ROPE_INTERLEAVED;
+            s.is_qwen = false;
+            s.kv = ECH_KV_F16;
+            s.source = ECH_SRC_BF16;
+            s.type = ECH_PACK_BF16;
+            s.compute = (ech_compute)compute;
+            expect_same_bits(&s, ECH_ISA_AUTO, 280);
         }
 }
 
@@ -279,8 +303,10 @@ static void wide_rows_do_not_depend_on_their_neighbours(void **state)
         expect_rows_alone(s);
     }
     s.compute = ECH_COMPUTE_BF16;
-    s.kv = ECH_KV_Q8;
-    expect_rows_alone(s);
+    for (int kv = 0; kv < ECH_KV_TYPES; kv++) {
+        s.kv = (ech_kv_type)kv;
+        expect_rows_alone(s);
+    }
     s.source = ECH_SRC_F32;
     for (int type = ECH_PACK_Q8; type <= ECH_PACK_Q5K; type++) {
         s.type = (ech_pack_type)type;
@@ -298,6 +324,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(logits_are_those_of_double_precision),
         cmocka_unit_test(quantised_logits_are_close),
         cmocka_unit_test(bits_do_not_depend_on_chunks_and_threads),
+        cmocka_unit_test(bits_of_wide_heads_do_not_either),
         cmocka_unit_test(heads_may_end_anywhere),
     };
     const struct CMUnitTest wide[] = {

@@ -29,7 +29,6 @@ void ech_cpu_ops_init_arm(ech_cpu_ops *const ops, const uint32_t features)
     ops->mm[ECH_PACK_BF16][ECH_ACT_F32] = ech_k_mm_bf16_f32_neon;
     ops->mm[ECH_PACK_S8][ECH_ACT_F32] = ech_k_mm_s8_f32_neon;
     ops->widen[ECH_PACK_F16] = ech_k_widen_f16_neon;
-    ops->widen[ECH_PACK_BF16] = ech_k_widen_bf16_neon;
     ops->widen[ECH_PACK_S8] = ech_k_widen_s8_neon;
     if ((features & ECH_CPU_DOTPROD) == 0) return;
     ops->name = "dotprod";

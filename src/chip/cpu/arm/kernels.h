@@ -10,7 +10,6 @@ ech_mm_fn ech_k_mm_f16_f32_neon;
 ech_mm_fn ech_k_mm_bf16_f32_neon;
 ech_mm_fn ech_k_mm_s8_f32_neon;
 ech_panel_fn ech_k_widen_f16_neon;
-ech_panel_fn ech_k_widen_bf16_neon;
 ech_panel_fn ech_k_widen_s8_neon;
 
 ech_mm_fn ech_k_mm_q8_q8_dotprod;

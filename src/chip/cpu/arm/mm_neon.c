@@ -85,13 +85,13 @@ MM_KERNEL(ech_k_mm_s8_f32_neon, tile_s8)
  */
 
 #define WIDEN_KERNEL(name, widen)                                                                  \
-    void name(const void *const from, const uint32_t n, void *const to)                            \
+    void name(const void *const from, const uint32_t n, const void *const next, void *const to)    \
     {                                                                                              \
+        (void)next;                                                                                \
         for (uint32_t k = 0; k < n; k++)                                                           \
             UNROLL for (uint32_t i = 0; i < QUARTERS; i++)                                         \
                 vst1q_f32((float *)to + (size_t)k * ECH_PANEL + i * 4, widen(from, k, i));         \
     }
 
 WIDEN_KERNEL(ech_k_widen_f16_neon, widen_f16)
-WIDEN_KERNEL(ech_k_widen_bf16_neon, widen_bf16)
 WIDEN_KERNEL(ech_k_widen_s8_neon, widen_s8)

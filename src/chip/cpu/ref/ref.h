@@ -20,8 +20,9 @@ ech_mm_fn ech_k_mm_q4k_q8_ref;
 ech_mm_fn ech_k_mm_q5k_q8_ref;
 
 ech_panel_fn ech_k_widen_f16_ref;
-ech_panel_fn ech_k_widen_bf16_ref;
 ech_panel_fn ech_k_widen_s8_ref;
+ech_panel_fn ech_k_round_f16_ref;
+ech_panel_fn ech_k_round_bf16_ref;
 
 void ech_k_to_q8_ref(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
                      uint32_t end);

@@ -69,8 +69,8 @@ static void use_avx2(ech_cpu_ops *const ops)
     ops->mm[ECH_PACK_Q5K][ECH_ACT_Q8] = ech_k_mm_q5k_q8_avx2;
     ops->to_q8 = ech_k_to_q8_avx2;
     ops->widen[ECH_PACK_F16] = ech_k_widen_f16_avx2;
-    ops->widen[ECH_PACK_BF16] = ech_k_widen_bf16_avx2;
     ops->widen[ECH_PACK_S8] = ech_k_widen_s8_avx2;
+    ops->round[ECH_PACK_F16] = ech_k_round_f16_avx2;
     ops->rms_norm = ech_k_rms_norm_avx2;
     ops->to_bf16 = ech_k_to_bf16_avx2;
     ops->to_f16 = ech_k_to_f16_avx2;
@@ -90,7 +90,6 @@ static void use_avx512(ech_cpu_ops *const ops)
     ops->mm[ECH_PACK_BF16][ECH_ACT_F32] = ech_k_mm_bf16_f32_avx512;
     ops->mm[ECH_PACK_S8][ECH_ACT_F32] = ech_k_mm_s8_f32_avx512;
     ops->widen[ECH_PACK_F16] = ech_k_widen_f16_avx512;
-    ops->widen[ECH_PACK_BF16] = ech_k_widen_bf16_avx512;
     ops->widen[ECH_PACK_S8] = ech_k_widen_s8_avx512;
     ops->rms_norm = ech_k_rms_norm_avx512;
     ops->to_bf16 = ech_k_to_bf16_avx512;
@@ -122,4 +121,6 @@ void ech_cpu_ops_init_x86(ech_cpu_ops *const ops, const uint32_t features)
     if (!has_all(features, ECH_CPU_V4_BF16)) return;
     ops->name = "avx512_bf16";
     ops->mm[ECH_PACK_BF16][ECH_ACT_BF16] = ech_k_mm_bf16_bf16_avx512_bf16;
+    ops->round[ECH_PACK_F16] = ech_k_round_f16_avx512_bf16;
+    ops->round[ECH_PACK_BF16] = ech_k_round_bf16_avx512_bf16;
 }

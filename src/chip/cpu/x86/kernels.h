@@ -32,8 +32,8 @@ ech_mm_fn ech_k_mm_q5k_q8_avx2;
 void ech_k_to_q8_avx2(const float *x, uint32_t n, int32_t factor, void *row, uint32_t first,
                       uint32_t end);
 ech_panel_fn ech_k_widen_f16_avx2;
-ech_panel_fn ech_k_widen_bf16_avx2;
 ech_panel_fn ech_k_widen_s8_avx2;
+ech_panel_fn ech_k_round_f16_avx2;
 ECH_VECTOR_KERNELS(avx2);
 
 ech_mm_fn ech_k_mm_f32_f32_avx512;
@@ -41,7 +41,6 @@ ech_mm_fn ech_k_mm_f16_f32_avx512;
 ech_mm_fn ech_k_mm_bf16_f32_avx512;
 ech_mm_fn ech_k_mm_s8_f32_avx512;
 ech_panel_fn ech_k_widen_f16_avx512;
-ech_panel_fn ech_k_widen_bf16_avx512;
 ech_panel_fn ech_k_widen_s8_avx512;
 ECH_VECTOR_KERNELS(avx512);
 
@@ -54,5 +53,7 @@ ech_mm_fn ech_k_mm_q4k_q8_avx512_vnni;
 ech_mm_fn ech_k_mm_q5k_q8_avx512_vnni;
 
 ech_mm_fn ech_k_mm_bf16_bf16_avx512_bf16;
+ech_panel_fn ech_k_round_f16_avx512_bf16;
+ech_panel_fn ech_k_round_bf16_avx512_bf16;
 
 #endif

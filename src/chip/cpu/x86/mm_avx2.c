@@ -195,23 +195,42 @@ MM_KERNEL(ech_k_mm_bf16_bf16_avx2, tile_bf16_bf16)
 /* ---- panels as f32 ----------------------------------------------------------------------------
  */
 
-ALWAYS_INLINE __m256 widen_bf16(const char *const panel, const uint32_t k, const uint32_t half)
-{
-    const __m256i pair =
-        _mm256_load_si256((const __m256i *)(panel + (size_t)(k / 2) * 64 + half * 32));
-    const __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
-    return _mm256_castsi256_ps(k % 2 == 0 ? _mm256_slli_epi32(pair, 16)
-                                          : _mm256_and_si256(pair, upper));
-}
-
 #define WIDEN_KERNEL(name, widen)                                                                  \
-    void name(const void *const from, const uint32_t n, void *const to)                            \
+    void name(const void *const from, const uint32_t n, const void *const next, void *const to)    \
     {                                                                                              \
+        (void)next;                                                                                \
         for (uint32_t k = 0; k < n; k++)                                                           \
             UNROLL for (uint32_t half = 0; half < 2; half++) _mm256_store_ps(                      \
                 (float *)to + (size_t)k * ECH_PANEL + half * 8, widen(from, k, half));             \
     }
 
 WIDEN_KERNEL(ech_k_widen_f16_avx2, widen_f16)
-WIDEN_KERNEL(ech_k_widen_bf16_avx2, widen_bf16)
 WIDEN_KERNEL(ech_k_widen_s8_avx2, widen_s8)
+
+/* bf16 in the upper half of every lane, rounded to nearest even; NaN becomes quiet. */
+ALWAYS_INLINE __m256i round_bf16(const __m256 x)
+{
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i bit = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), bit);
+    const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(rounded, quiet, is_nan);
+}
+
+void ech_k_round_f16_avx2(const void *const from, const uint32_t n, const void *const next,
+                          void *const to)
+{
+    const char *const ahead = next != NULL ? next : from;
+    for (uint32_t k = 0; k < n; k += 2) {
+        __builtin_prefetch(ahead + (size_t)k * 32, 0, 2);
+        UNROLL for (uint32_t half = 0; half < 2; half++)
+        {
+            const __m256i even = round_bf16(widen_f16(from, k, half));
+            const __m256i odd =
+                k + 1 < n ? round_bf16(widen_f16(from, k + 1, half)) : _mm256_setzero_si256();
+            _mm256_store_si256((__m256i *)((char *)to + (size_t)k * 32 + half * 32),
+                               _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa));
+        }
+    }
+}

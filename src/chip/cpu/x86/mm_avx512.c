@@ -147,22 +147,13 @@ MM_KERNEL(ech_k_mm_bf16_f32_avx512, tile_bf16)
 /* ---- panels as f32 ----------------------------------------------------------------------------
  */
 
-/* For panels that lie in L2 and are read by hundreds of rows; see ech_cpu_ops.widen. */
-ALWAYS_INLINE __m512 widen_bf16(const char *const panel, const uint32_t k)
-{
-    const __m512i pair = _mm512_load_si512(panel + (size_t)(k / 2) * 64);
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
-    return _mm512_castsi512_ps(k % 2 == 0 ? _mm512_slli_epi32(pair, 16)
-                                          : _mm512_and_si512(pair, upper));
-}
-
 #define WIDEN_KERNEL(name, widen)                                                                  \
-    void name(const void *const from, const uint32_t n, void *const to)                            \
+    void name(const void *const from, const uint32_t n, const void *const next, void *const to)    \
     {                                                                                              \
+        (void)next;                                                                                \
         for (uint32_t k = 0; k < n; k++)                                                           \
             _mm512_store_ps((float *)to + (size_t)k * ECH_PANEL, widen(from, k));                  \
     }
 
 WIDEN_KERNEL(ech_k_widen_f16_avx512, widen_f16)
-WIDEN_KERNEL(ech_k_widen_bf16_avx512, widen_bf16)
 WIDEN_KERNEL(ech_k_widen_s8_avx512, widen_s8)

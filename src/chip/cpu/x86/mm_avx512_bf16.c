@@ -58,3 +58,34 @@ ALWAYS_INLINE void tile_bf16(const ech_mm_args *const a, const uint32_t p, const
 }
 
 MM_KERNEL(ech_k_mm_bf16_bf16_avx512_bf16, tile_bf16)
+
+/* No f16 becomes a denormal f32, which the instruction would flush; NaN stays NaN as in ref. */
+void ech_k_round_f16_avx512_bf16(const void *const from, const uint32_t n, const void *const next,
+                                 void *const to)
+{
+    const char *const ahead = next != NULL ? next : from;
+    const __m256i *const columns = from;
+    /* Word i of the even column, then of the odd one. */
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)),
+                                           _mm512_set1_epi32(0x100000));
+    for (uint32_t k = 0; k < n; k += 2) {
+        __builtin_prefetch(ahead + (size_t)k * 32, 0, 2);
+        const __m512 even = _mm512_cvtph_ps(columns[k]);
+        const __m512 odd = k + 1 < n ? _mm512_cvtph_ps(columns[k + 1]) : _mm512_setzero_ps();
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
+        _mm512_store_si512((char *)to + (size_t)k * 32, _mm512_permutexvar_epi16(order, both));
+    }
+}
+
+void ech_k_round_bf16_avx512_bf16(const void *const from, const uint32_t n, const void *const next,
+                                  void *const to)
+{
+    const char *const ahead = next != NULL ? next : from;
+    for (uint32_t k = 0; k < n; k += 2) {
+        __builtin_prefetch(ahead + (size_t)k * 32, 0, 2);
+        const __m512i pair = _mm512_load_si512((const char *)from + (size_t)k * 32);
+        const __m512i even = _mm512_and_si512(pair, _mm512_set1_epi32(0xffff));
+        _mm512_store_si512((char *)to + (size_t)k * 32, k + 1 < n ? pair : even);
+    }
+}
