@@ -117,8 +117,7 @@ ech_status ech_fail(ech_error *err, const ech_status code, const char *fmt, ...)
 ech_status ech_error_name_argument(ech_error *err, const ech_status code, const char *argument)
 {
     if (err == NULL) return code;
-    const size_t len = strlen(argument);
-    ECH_DCHECK(len < sizeof err->argument); /* names are our own */
+    ECH_DCHECK(strlen(argument) < sizeof err->argument); /* names are our own */
     (void)snprintf(err->argument, sizeof err->argument, "%s", argument);
     return code;
 }
