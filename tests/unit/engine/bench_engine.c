@@ -281,7 +281,7 @@ static void bench_host(uint32_t n, uint32_t n_prompt, uint32_t n_new)
 
 /* ---- a long prompt beside a stream ---- */
 
-enum { VICTIM_DEPTH = 512, SHALLOW = 4096, MAX_GAPS = 100000 };
+enum { VICTIM_DEPTH = 512, LONG_STREAM = 30000, SHALLOW = 4096, MAX_GAPS = 100000 };
 
 typedef struct gaps {
     double *ms;
@@ -343,7 +343,7 @@ static void bench_victim(uint32_t n_prompt)
     deep.ms = malloc(MAX_GAPS * sizeof(double));
     const double alone_s = prompt_alone_s(ids, n_prompt);
     random_ids(ids, VICTIM_DEPTH, 4712);
-    ech_request *stream = submit(ids, VICTIM_DEPTH, 4000);
+    ech_request *stream = submit(ids, VICTIM_DEPTH, LONG_STREAM);
     int64_t last = 0;
     (void)read_victim(stream, NULL, 100, &last, &solo, &solo);
     const double solo_ms = quantile(solo.ms, solo.n, 0.5);
