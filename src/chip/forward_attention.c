@@ -55,6 +55,13 @@ _Static_assert(PART_FLOATS(BF16_DIM) + COPY_FLOATS(BF16_DIM) / 2 +
                    SCRATCH_FLOATS,
                "and beside a split as bf16");
 
+/* A tile: its rows, its KV head, the first position it reads. */
+typedef struct tile {
+    const ech_row_block *block; /* NULL: none */
+    uint32_t kv_head;
+    uint32_t from;
+} tile;
+
 typedef struct work {
     const ech_forward *f;
     const ech_op_attention *op;
@@ -65,6 +72,7 @@ typedef struct work {
     ech_row_block part;         /* rows of it that are worked on */
     uint32_t n_queries;         /* of the part, row by row */
     uint32_t at;                /* the part's first query in the block */
+    tile then;                  /* that this core probably takes next */
     ech_act_type act;           /* of the two products */
     ech_pack_type copy_type;    /* of a split's copy: f32, or bf16 with ECH_ACT_BF16 */
     char *keys;                 // [ECH_ATTN_SPLIT / 16 panels, head_dim, 16], or NULL: no copy
@@ -101,6 +109,11 @@ static const char *page_block(const work *const w, const uint32_t pos)
     return ech_forward_kv(w->f, page, w->op->layer, w->kv_head);
 }
 
+static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
+{
+    return f->rows[b->first + b->n - 1].pos + 1;
+}
+
 static void gather_queries(work *const w)
 {
     const uint32_t n = w->op->head_dim;
@@ -130,9 +143,37 @@ static const char *values_at(const work *const w, const uint32_t pos)
     return keys != NULL ? keys + w->f->k_bytes : NULL;
 }
 
+/* Keys of page number i of the tile that comes next, or NULL. */
+static const char *keys_then(const work *const w, const uint32_t i)
+{
+    const ech_forward *const f = w->f;
+    const tile *const t = &w->then;
+    const uint32_t pos = t->from + i * ECH_KV_PAGE;
+    if (t->block == NULL || pos >= end_of(f, t->block)) return NULL;
+    const uint32_t page = f->pages[f->rows[t->block->first].pages + pos / ECH_KV_PAGE];
+    return ech_forward_kv(f, page, w->op->layer, t->kv_head) +
+           ech_kv_scale_bytes((ech_kv_type)f->h->kv_type);
+}
+
 /*
- * s[query, j] for n positions of a split, whole pages at a time. Meanwhile the pages' successors
- * are fetched, or, beside the last ones, the values that weigh() begins with.
+ * Keys or values of page number i of all that is read from a split of n positions on: its keys, its
+ * values, the keys of the tile's next split or of the next tile. NULL when that ends before.
+ */
+static const char *page_in_turn(const work *const w, const uint32_t from, const uint32_t n,
+                                uint32_t i)
+{
+    const uint32_t n_pages = (n + ECH_KV_PAGE - 1) / ECH_KV_PAGE;
+    if (i < n_pages) return keys_at(w, from + i * ECH_KV_PAGE);
+    i -= n_pages;
+    if (i < n_pages) return values_at(w, from + i * ECH_KV_PAGE);
+    i -= n_pages;
+    if (keys_at(w, from + ECH_ATTN_SPLIT) == NULL) return keys_then(w, i);
+    return keys_at(w, from + ECH_ATTN_SPLIT + i * ECH_KV_PAGE);
+}
+
+/*
+ * s[query, j] for n positions of a split, whole pages at a time. Meanwhile what is read four pages
+ * later is fetched, here and in weigh().
  */
 static void score(work *const w, const uint32_t from, const uint32_t n)
 {
@@ -141,13 +182,11 @@ static void score(work *const w, const uint32_t from, const uint32_t n)
     const uint32_t n_pages = (n + ECH_KV_PAGE - 1) / ECH_KV_PAGE;
     for (uint32_t page = 0; page < n_pages; page += SCORE_PAGES) {
         const void *panels[ECH_MM_MAX_PANELS], *next[ECH_MM_MAX_PANELS];
-        const bool is_last = n_pages - page <= SCORE_PAGES;
-        const uint32_t n_now = is_last ? n_pages - page : SCORE_PAGES;
+        const uint32_t n_now = n_pages - page < SCORE_PAGES ? n_pages - page : SCORE_PAGES;
         for (uint32_t i = 0; i < n_now * HALVES; i++) {
-            const uint32_t pos = from + (page + i / HALVES) * ECH_KV_PAGE;
-            const char *const after = is_last ? values_at(w, from + i / HALVES * ECH_KV_PAGE)
-                                              : keys_at(w, pos + SCORE_PAGES * ECH_KV_PAGE);
-            panels[i] = keys_at(w, pos) + i % HALVES * panel_bytes;
+            const uint32_t at = page + i / HALVES;
+            const char *const after = page_in_turn(w, from, n, at + SCORE_PAGES);
+            panels[i] = keys_at(w, from + at * ECH_KV_PAGE) + i % HALVES * panel_bytes;
             next[i] = after != NULL ? after + i % HALVES * panel_bytes : panels[i];
         }
         w->f->k->mm[ech_kv_panel_type(type)][w->act](&(ech_mm_args){
@@ -179,10 +218,7 @@ static void apply_scales(work *const w, const uint32_t from, const uint32_t n, c
     }
 }
 
-/*
- * o[query, d] over n positions of a split: the pages are parts of one chain. Meanwhile the values
- * four pages on are fetched, or the keys that the next split begins with.
- */
+/* o[query, d] over n positions of a split: the pages are parts of one chain. */
 static void weigh(work *const w, const uint32_t from, const uint32_t n)
 {
     const ech_kv_type type = (ech_kv_type)w->f->h->kv_type;
@@ -194,11 +230,8 @@ static void weigh(work *const w, const uint32_t from, const uint32_t n)
         const void *next[ECH_ATTN_SPLIT / ECH_KV_PAGE * ECH_MM_MAX_PANELS];
         const uint32_t n_now = n_panels - p < ECH_MM_MAX_PANELS ? n_panels - p : ECH_MM_MAX_PANELS;
         for (uint32_t page = 0; page < n_pages; page++) {
-            const uint32_t pos = from + page * ECH_KV_PAGE;
-            const uint32_t ahead = pos + SCORE_PAGES * ECH_KV_PAGE;
-            const char *const block = values_at(w, pos) + p * panel_bytes;
-            const char *after =
-                page + SCORE_PAGES < n_pages ? values_at(w, ahead) : keys_at(w, ahead);
+            const char *const block = values_at(w, from + page * ECH_KV_PAGE) + p * panel_bytes;
+            const char *after = page_in_turn(w, from, n, n_pages + page + SCORE_PAGES);
             after = after != NULL ? after + p * panel_bytes : block;
             for (uint32_t i = 0; i < n_now; i++) {
                 panels[page * n_now + i] = block + i * panel_bytes;
@@ -377,11 +410,6 @@ static void round_weights(work *const w, const uint32_t n)
         w->f->k->to_bf16(w->s + (size_t)i * ECH_ATTN_SPLIT, n, w->p + (size_t)i * ECH_ATTN_SPLIT);
 }
 
-static uint32_t end_of(const ech_forward *const f, const ech_row_block *const b)
-{
-    return f->rows[b->first + b->n - 1].pos + 1;
-}
-
 /* Positions of a split that rows of a block read, their last row all of them. */
 static uint32_t read_of(const work *const w, const ech_row_block *const b, const uint32_t from)
 {
@@ -424,10 +452,10 @@ static void write_out(work *const w)
     }
 }
 
-static void take_tile(work *const w, const ech_row_block *const block, const uint32_t kv_head)
+static void take_tile(work *const w, const tile t)
 {
-    w->block = block;
-    w->kv_head = kv_head;
+    w->block = t.block;
+    w->kv_head = t.kv_head;
 }
 
 static uint32_t part_rows(const uint32_t group)
@@ -458,14 +486,26 @@ static bool copies(const work *const w, const uint32_t n)
     return is_read_often || w->f->h->kv_type != ECH_KV_BF16 || n % 2 != 0;
 }
 
+/* Whether the core will probably take the tile behind t. */
+static bool follows_tile(const ech_core *const core, const uint32_t n_tiles, const uint32_t t)
+{
+    return t + 1 != ech_pool_share(core, n_tiles, core->idx + 1) && t + 1 < n_tiles;
+}
+
+/* Tile t of whole blocks. Later rows read more: they go first, so that the last tiles are small. */
+static tile whole_tile(const ech_forward *const f, const uint32_t t)
+{
+    return (tile){ &f->blocks[f->n_blocks - 1 - t % f->n_blocks], t / f->n_blocks, 0 };
+}
+
 /* A tile is a block and a KV head, with all its positions. */
 static void attend_whole(work *const w, ech_core *const core)
 {
     const ech_forward *const f = w->f;
-    const uint32_t n_heads = w->op->n_kv_heads;
-    for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
-        /* Later rows read more: they go first, so that the last tiles are small. */
-        take_tile(w, &f->blocks[f->n_blocks - 1 - t % f->n_blocks], t / f->n_blocks);
+    const uint32_t n_tiles = f->n_blocks * w->op->n_kv_heads;
+    for (uint32_t t; ech_pool_tile(core, n_tiles, &t);) {
+        take_tile(w, whole_tile(f, t));
+        w->then = follows_tile(core, n_tiles, t) ? whole_tile(f, t + 1) : (tile){ 0 };
         gather_queries(w);
         const uint32_t end = end_of(f, w->block);
         for (uint32_t from = 0; from < end; from += ECH_ATTN_SPLIT) {
@@ -521,13 +561,14 @@ static float *slot_at(const work *const w, const uint32_t split, const size_t fl
            ((size_t)split * w->op->n_kv_heads + w->kv_head) * floats;
 }
 
-/* The block that split number *split of all falls into; *split becomes the block's own number. */
-static const ech_row_block *block_at(const ech_forward *const f, uint32_t *const split)
+/* Tile t of n_splits of all blocks. */
+static tile split_tile(const ech_forward *const f, const uint32_t n_splits, const uint32_t t)
 {
     const ech_row_block *b = f->blocks;
-    for (; *split >= splits_of(f, b); b++)
-        *split -= splits_of(f, b);
-    return b;
+    uint32_t split = t % n_splits;
+    for (; split >= splits_of(f, b); b++)
+        split -= splits_of(f, b);
+    return (tile){ b, t / n_splits, split * ECH_ATTN_SPLIT };
 }
 
 /*
@@ -549,19 +590,20 @@ static void attend_apart(work *const w, const uint32_t n_splits, ech_core *const
     const uint32_t n_heads = w->op->n_kv_heads;
     const size_t floats = slot_floats(w);
     for (uint32_t t; ech_pool_tile(core, n_splits * n_heads, &t);) {
-        uint32_t split = t % n_splits;
-        take_tile(w, block_at(f, &split), t / n_splits);
+        const tile now = split_tile(f, n_splits, t);
+        take_tile(w, now);
+        w->then = follows_tile(core, n_splits * n_heads, t) ? split_tile(f, n_splits, t + 1)
+                                                            : (tile){ 0 };
         take_slot(w, slot_at(w, t % n_splits, floats));
         gather_queries(w);
-        const uint32_t from = split * ECH_ATTN_SPLIT;
-        const uint32_t n = read_of(w, w->block, from);
+        const uint32_t n = read_of(w, w->block, now.from);
         const bool has_copy = copies(w, n);
-        if (has_copy) copy_split(w, from, n);
-        attend_split(w, from, has_copy);
+        if (has_copy) copy_split(w, now.from, n);
+        attend_split(w, now.from, has_copy);
     }
     ech_pool_barrier(core);
     for (uint32_t t; ech_pool_tile(core, f->n_blocks * n_heads, &t);) {
-        take_tile(w, &f->blocks[t % f->n_blocks], t / f->n_blocks);
+        take_tile(w, (tile){ &f->blocks[t % f->n_blocks], t / f->n_blocks, 0 });
         uint32_t first = 0;
         for (const ech_row_block *b = f->blocks; b < w->block; b++)
             first += splits_of(f, b);

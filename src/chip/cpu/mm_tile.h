@@ -61,12 +61,13 @@ typedef struct panels {
 } panels;
 
 /*
- * With more rows a kernel computes for longer than it loads; fetching ahead would only cost
- * registers.
+ * Every tile of these kernels (at most 12 rows): 3 to 16 rows of queries at depth wait for keys and
+ * values otherwise, and larger prompts lose nothing by it (docs/performance.md). A kernel with
+ * larger tiles would have no registers for it.
  */
 ALWAYS_INLINE bool fetches(const uint32_t n_rows)
 {
-    return n_rows <= 4;
+    return n_rows <= 12;
 }
 
 /* So few rows only stream their weights. */
