@@ -454,7 +454,7 @@ static void tell_score(ech_answer *a, uint32_t pos, const ech_sample_out *out, c
 static void tell_progress(const ech_plan_item *it)
 {
     ech_answer *const a = (ech_answer *)it->seq;
-    if (a->has_finished || it->n_rows == 1 || it->first >= a->seq.n_prompt) return;
+    if (a->has_finished || it->decodes || it->first >= a->seq.n_prompt) return;
     const uint32_t done = it->first + it->n_rows;
     ech_event ev = {
         .kind = ECH_EVENT_PROGRESS,

@@ -210,7 +210,7 @@ static double prompt_cost(const ech_engine *e, const ech_step_plan *plan)
 {
     double cost = 0;
     for (uint32_t i = 0; i < plan->n_items; i++)
-        if (plan->items[i].n_rows > 1)
+        if (!plan->items[i].decodes)
             cost += ech_sched_row_cost(&e->sched, plan->items[i].first, plan->items[i].n_rows);
     return cost;
 }
@@ -222,7 +222,8 @@ static void complete_step(ech_engine *e)
     const ech_status rc = wait_for_step(e, step, &err);
     ech_run_release(&step->run);
     ech_error why = { .code = ECH_OK };
-    /* With --load map a system call a step, one fstat: nothing else tells before a token is sent. */
+    /* With --load map a system call a step, one fstat: nothing else tells before a token is sent.
+     */
     if (ech_load_check(e, &why) != ECH_OK) {
         ech_chip_lost_weights(e, &why);
         return;

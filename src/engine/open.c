@@ -203,6 +203,14 @@ static uint32_t depth_unit(const ech_model_info *m)
     return unit < UINT32_MAX ? (uint32_t)unit : UINT32_MAX;
 }
 
+/* Rows whose products take as long as reading keys and values does: six rows of queries for each
+ * head of keys, measured on machines with AVX-512 and with AVX2 only (docs/engine.md). */
+static uint32_t read_rows(const ech_model_info *m)
+{
+    const uint32_t n = 6 * m->n_kv_heads / m->n_heads;
+    return n > 1 ? n : 1;
+}
+
 static ech_status open_scheduler(ech_engine *e, const ech_sizes *s, ech_error *err)
 {
     uint64_t seed;
@@ -213,6 +221,7 @@ static ech_status open_scheduler(ech_engine *e, const ech_sizes *s, ech_error *e
         return ech_fail(err, ECH_ENOMEM, "making the scheduler: out of memory");
     e->sched.max_prompt_rows = e->options.prefill_chunk;
     e->sched.depth_unit = depth_unit(&e->model_info);
+    e->sched.read_rows = read_rows(&e->model_info);
     e->sched.copy_page = copy_page;
     e->sched.copy_ctx = &e->memory;
     e->sched.no_cache = e->options.no_prefix_cache;

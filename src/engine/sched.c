@@ -65,6 +65,7 @@ ech_status ech_sched_init(ech_sched *s, ech_kv *kv, uint32_t max_running, uint32
         .max_rows = max_rows,
         .max_logits = max_logits,
         .max_prompt_rows = max_rows,
+        .read_rows = 1,
     };
     s->stale = calloc(kv->n_pages, sizeof *s->stale);
     return s->stale != NULL ? ECH_OK : ECH_ENOMEM;
@@ -279,7 +280,7 @@ static void unplan(ech_step_plan *plan, const ech_seq *seq)
         const ech_plan_item it = plan->items[i];
         if (it.seq != seq) continue;
         plan->n_rows -= it.n_rows;
-        plan->n_decode_rows -= it.n_rows == 1;
+        plan->n_decode_rows -= it.decodes;
         plan->n_embed_rows -= it.seq->embeds ? it.n_rows : 0;
         plan->n_logits -= it.samples + it.n_scores;
         memmove(&plan->items[i], &plan->items[i + 1],
@@ -469,11 +470,12 @@ static uint32_t plan_rows(ech_sched *s, ech_seq *seq, uint32_t n, ech_step_plan 
         .seq = seq,
         .first = seq->n_sent,
         .n_rows = n,
+        .decodes = n == 1 && end == ech_seq_end_of_rows(seq),
         .samples = !seq->embeds && end == seq->n_ids + seq->n_pending && end >= seq->n_prompt,
         .n_scores = scored_rows(seq, n),
     };
     plan->n_rows += n;
-    plan->n_decode_rows += n == 1;
+    plan->n_decode_rows += it->decodes;
     plan->n_embed_rows += seq->embeds ? n : 0;
     plan->n_logits += it->n_scores + it->samples;
     s->tenants[seq->tenant].served += (double)n / s->tenants[seq->tenant].weight;
@@ -492,18 +494,31 @@ static void plan_single_rows(ech_sched *s, ech_step_plan *plan)
     }
 }
 
-double ech_sched_row_cost(const ech_sched *s, uint32_t first, uint32_t n)
+/* What reading keys and values down to a position costs, in rows without depth. */
+static double read_cost(const ech_sched *s, double position)
 {
-    if (s->depth_unit == 0) return n;
-    return n * (1 + (first + n / 2.0) / s->depth_unit);
+    return s->depth_unit > 0 ? s->read_rows * position / s->depth_unit : 0;
 }
 
-/* Rows from first on that cost no more, at least one. */
+double ech_sched_row_cost(const ech_sched *s, uint32_t first, uint32_t n)
+{
+    const double read = read_cost(s, first + n / 2.0);
+    return n + (n > s->read_rows ? read * n / s->read_rows : read);
+}
+
+/*
+ * Rows from first on that cost no more, at least one. What one alone reads is read anyway: those
+ * that share it come along where they add no more than a quarter.
+ */
 static uint32_t rows_for(const ech_sched *s, uint32_t first, double cost)
 {
-    const double depth = s->depth_unit > 0 ? (double)first / s->depth_unit : 0;
-    const double n = cost / (1 + depth);
-    if (n < 1) return 1;
+    const double read = read_cost(s, first);
+    double n = cost / (1 + read / s->read_rows);
+    if (n < s->read_rows) {
+        const double left = cost - read, least = 1 + read / 4;
+        n = left > least ? left : least;
+        if (n > s->read_rows) n = s->read_rows;
+    }
     return n < s->max_prompt_rows ? (uint32_t)n : s->max_prompt_rows;
 }
 

@@ -104,6 +104,7 @@ typedef struct ech_sched {
     uint32_t max_running, max_rows, max_logits;
     uint32_t max_prompt_rows; /* of a step, whatever they cost; init: max_rows */
     uint32_t depth_unit;      /* positions of depth that cost as much as a row; 0: nothing */
+    uint32_t read_rows;       /* rows that one read of keys and values is enough for; init: 1 */
     bool no_cache;            /* nothing is put into the tree, nothing taken */
     const ech_seq *only;      // NULL, or no other sequence has rows and none is admitted
     bool gathers;             /* in this plan the last rows of prompts wait for other prompts */
@@ -125,6 +126,7 @@ typedef struct ech_sched {
 typedef struct ech_plan_item {
     ech_seq *seq;
     uint32_t first, n_rows;
+    bool decodes;      // the one row that was left
     bool samples;      // the last row's logits give the next id
     uint32_t n_scores; // rows, from the first, whose logits score the next id
 } ech_plan_item;

@@ -142,7 +142,10 @@ static void check_plan(const sim *m, const ech_step_plan *plan)
         for (uint32_t k = 0; k < i; k++)
             assert_ptr_not_equal(plan->items[k].seq, it->seq);
         rows += it->n_rows;
-        decode += it->n_rows == 1;
+        decode += it->decodes;
+        assert_true(!it->decodes || it->n_rows == 1);
+        assert_int_equal(it->decodes,
+                         it->n_rows == 1 && ech_seq_end_of_rows(it->seq) == it->first + 1);
         logits += it->samples + it->n_scores;
         embed += it->seq->embeds ? it->n_rows : 0;
         assert_false(it->seq->embeds && it->samples);
@@ -163,7 +166,8 @@ static void check_shares(const sim *m, const ech_step_plan *plan, uint32_t prefi
         const ech_plan_item *const it = &plan->items[i];
         if (it->n_rows > 1) n_prompt += it->n_rows - (it->seq->n_ahead > 0);
     }
-    assert_true(n_prompt <= prefill_rows);
+    const uint32_t most = prefill_rows > m->sched.read_rows ? prefill_rows : m->sched.read_rows;
+    assert_true(n_prompt <= most);
     if (plan->needs_drain || plan->n_logits >= m->sched.max_logits) return;
     for (const ech_seq *seq = m->sched.running.head; seq != NULL; seq = seq->next) {
         bool is_planned = seq->is_paused || ech_seq_end_of_rows(seq) != seq->n_sent + 1 ||
@@ -288,6 +292,30 @@ static void deep_rows_cost_more(void **state)
     }
     assert_true(last <= 8);
     run_dry(&M, 40);
+    sim_close(&M);
+}
+
+/* Prompt rows that one row's read of keys and values is enough for come along with it, deep down;
+ * and a row of a prompt that has more is not one of an answer, even alone. */
+static void rows_share_a_deep_read(void **state)
+{
+    (void)state;
+    sim_open(&M, 16, 4, 68);
+    M.sched.depth_unit = 8;
+    M.sched.read_rows = 3;
+    sim_seq *const q = push(&M, 200, 2, "", 1);
+    while (q->seq.n_sent < 200) {
+        ech_step_plan *const plan = &M.plans[M.n_sent % 2];
+        const uint64_t before = M.n_sent, first = q->seq.n_sent;
+        (void)turn(&M, 1);
+        if (M.n_sent == before) continue;
+        const bool is_last = first + plan->n_rows == 200;
+        if (!is_last) assert_int_equal(plan->n_rows, first < 11 ? 1 : first < 22 ? 2 : 3);
+        assert_int_equal(plan->n_decode_rows, is_last && plan->n_rows == 1);
+    }
+    assert_true(ech_sched_row_cost(&M.sched, 80, 3) < 1.1 * ech_sched_row_cost(&M.sched, 80, 1));
+    assert_true(ech_sched_row_cost(&M.sched, 80, 6) > 1.9 * ech_sched_row_cost(&M.sched, 80, 3));
+    run_dry(&M, 1);
     sim_close(&M);
 }
 
@@ -647,6 +675,7 @@ int main(void)
         cmocka_unit_test(first_come_first_admitted),
         cmocka_unit_test(known_ids_are_computed_at_once),
         cmocka_unit_test(deep_rows_cost_more),
+        cmocka_unit_test(rows_share_a_deep_read),
         cmocka_unit_test(a_lower_priority_number_overtakes_and_ages),
         cmocka_unit_test(tenants_share_by_weight),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
